@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The running systemd, which rebuilds the device filter of its units from their properties at every `daemon-reload`.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Why a unit's property was not set.
+#[derive(Debug)]
+pub enum SystemdError {
+    /// systemctl could not be started.
+    NotStarted(io::Error),
+    /// systemctl failed.
+    Failed {
+        /// The unit.
+        unit: String,
+        /// What it said.
+        said: String,
+    },
+}
+
+impl fmt::Display for SystemdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotStarted(_) => f.write_str("start systemctl"),
+            Self::Failed { unit, said } => write!(f, "systemctl set-property {unit} failed: {said}"),
+        }
+    }
+}
+
+impl Error for SystemdError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::NotStarted(source) => Some(source),
+            Self::Failed { .. } => None,
+        }
+    }
+}
+
+/// Whether systemd manages this system (sd_booted(3)).
+pub fn is_running() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// The unit whose cgroup is `cgroup`: its last component, where that is a unit's name.
+pub fn unit(cgroup: &str) -> Option<&str> {
+    let name = cgroup.rsplit('/').next()?;
+    [".scope", ".service"].iter().any(|suffix| name.ends_with(suffix)).then_some(name)
+}
+
+/// Adds `values` to `DeviceAllow=` of `unit` until the next boot. systemd resolves names (`char-nvidia-uvm`) from
+/// `/proc/devices` whenever it builds the filter, so they follow the live numbers.
+///
+/// # Errors
+/// systemd refused, or does not answer.
+pub fn allow_devices(unit: &str, values: &[String]) -> Result<(), SystemdError> {
+    let output = Command::new("/usr/bin/systemctl")
+        .args(["set-property", "--runtime", unit])
+        .args(values.iter().map(|value| format!("DeviceAllow={value}")))
+        .env_clear()
+        .stdin(Stdio::null())
+        .output()
+        .map_err(SystemdError::NotStarted)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(SystemdError::Failed { unit: unit.to_owned(), said })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_is_the_last_component_of_its_cgroup() {
+        for (cgroup, name) in [
+            ("/system.slice/runc-c1.scope", Some("runc-c1.scope")),
+            ("/machine.slice/libpod-1a.scope/container", None),
+            ("/system.slice/x.service", Some("x.service")),
+            ("/lxc.payload.c1", None),
+            ("/", None),
+        ] {
+            assert_eq!(unit(cgroup), name, "{cgroup}");
+        }
+    }
+}
