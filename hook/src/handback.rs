@@ -5,6 +5,7 @@
 use gpuhook_core::container_id::ContainerId;
 use gpuhook_core::plan::Plan;
 use gpuhook_linux::cgroup::CgroupPath;
+use gpuhook_linux::filter;
 use gpuhook_linux::filter::handback::{self, HandbackError, Owner};
 use gpuhook_linux::journal::{self, Priority};
 use gpuhook_linux::lxc::LxcContainer;
@@ -95,19 +96,36 @@ fn lxc(container: &LxcContainer, done: &Done) -> Result<(), Failure> {
 fn unit_properties(done: &Done) -> Result<Vec<String>, Failure> {
     let (path, plan) = filter_of(done)?;
     let bridge = match handback::begin(&path, &plan.filter().rules, Owner::Systemd) {
-        Ok(bridge) => bridge,
-        Err(HandbackError::Nothing) => return Ok(Vec::new()),
+        Ok(bridge) => Some(bridge),
+        Err(HandbackError::Nothing) => None,
         Err(error) => return Err(error.into()),
     };
-    let units: Vec<String> = bridge.cgroups().filter_map(systemd::unit).map(str::to_owned).collect();
-    match units.iter().try_for_each(|unit| systemd::allow_devices(unit, &plan.device_allow())) {
-        Ok(()) => bridge.finish().map_err(|(_standing, error)| error)?,
-        Err(error) => {
+    let cgroups = match &bridge {
+        Some(bridge) => bridge.cgroups().map(str::to_owned).collect(),
+        // systemd was faster: a change of the unit meanwhile (set-property, runc update) made it build a program that
+        // does not know the rules, behind ours.
+        None => refusing(&path, plan)?,
+    };
+    let units: Vec<String> = cgroups.iter().filter_map(|cgroup| systemd::unit(cgroup)).map(str::to_owned).collect();
+    match (units.iter().try_for_each(|unit| systemd::allow_devices(unit, &plan.device_allow())), bridge) {
+        (Ok(()), Some(bridge)) => bridge.finish().map_err(|(_standing, error)| error)?,
+        (Ok(()), None) => {}
+        (Err(error), Some(bridge)) => {
             bridge.undo()?;
             return Err(error.into());
         }
+        (Err(error), None) => return Err(error.into()),
     }
     Ok(units)
+}
+
+/// The container's own cgroups on which a program of systemd refuses a rule.
+fn refusing(path: &CgroupPath, plan: &Plan) -> Result<Vec<String>, Failure> {
+    let judgements = filter::judge(path, &plan.filter().rules)?;
+    let refuses = |judgement: &&filter::Judgement| {
+        judgement.own && judgement.program == systemd::DEVICE_PROGRAM && judgement.refused().next().is_some()
+    };
+    Ok(judgements.iter().filter(refuses).map(|judgement| judgement.cgroup.clone()).collect())
 }
 
 fn filter_of(done: &Done) -> Result<(CgroupPath, &Plan), Failure> {

@@ -39,6 +39,9 @@ impl Error for SystemdError {
     }
 }
 
+/// The name that systemd gives its device programs (src/core/bpf-devices.c).
+pub const DEVICE_PROGRAM: &str = "sd_devices";
+
 /// Whether systemd manages this system (sd_booted(3)).
 pub fn is_running() -> bool {
     Path::new("/run/systemd/system").is_dir()

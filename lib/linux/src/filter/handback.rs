@@ -26,6 +26,7 @@ use crate::cgroup::{CgroupPath, Level};
 use crate::failpoint;
 use crate::sys::bpf::{self, AttachFlags};
 use crate::sys::{Errno, SysError};
+use crate::systemd;
 
 /// A bridge that stands: the owner's programs are back. Dropping it leaves it standing.
 #[derive(Debug)]
@@ -89,8 +90,7 @@ impl std::error::Error for HandbackError {
 pub enum Owner {
     /// Everyone's: the container has one manager.
     Any,
-    /// systemd's alone, by the name that it gives them (src/core/bpf-devices.c); a runtime's program beside it on the
-    /// same cgroup stays ours.
+    /// systemd's alone, by the name that it gives them; a runtime's program beside it on the same cgroup stays ours.
     Systemd,
 }
 
@@ -98,7 +98,7 @@ impl Owner {
     fn is_of(self, program: &Program) -> bool {
         match self {
             Self::Any => true,
-            Self::Systemd => program.info.name == "sd_devices",
+            Self::Systemd => program.info.name == systemd::DEVICE_PROGRAM,
         }
     }
 }
