@@ -53,10 +53,11 @@ pub(crate) fn fifty_containers_at_once_get_their_devices_and_leave_nothing() {
 }
 
 /// gpuhook as a hook; from stage `STAGE` on, so many microseconds later, all of its processes are killed, also those that
-/// it left in the background.
+/// it left in the background. The killer leaves the monitor's cgroup, which LXC could not remove with it inside.
 const KILLER: &str = "#!/bin/sh
 if [ \"$3\" = STAGE ]; then
-	(busybox usleep \"$(cat /run/kill-after)\"; pkill -9 -x gpuhook; touch /run/killed) </dev/null >/dev/null 2>&1 &
+	sh -c 'echo $$ >/sys/fs/cgroup/cgroup.procs; busybox usleep \"$(cat /run/kill-after)\"; pkill -9 -x gpuhook
+		touch /run/killed' </dev/null >/dev/null 2>&1 &
 fi
 exec /usr/bin/gpuhook lxc \"$@\"
 ";
