@@ -52,6 +52,8 @@ fn keeps_the_gpu(runtime: Runtime, change: impl Fn(&Running<'_>)) {
     let bundle = Bundle::asking(runtime, MAJORS, "createRuntime");
     let running = bundle.start();
     seen::assert_exact(&running, MAJORS);
+    // The hand-over to systemd goes on in the background.
+    kept::wait_for_gpuhook();
     change(&running);
     seen::assert_still_exact(&running, MAJORS);
 }

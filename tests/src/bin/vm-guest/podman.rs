@@ -114,6 +114,7 @@ pub(crate) fn podman_exec_and_restart_keep_the_gpu() {
 pub(crate) fn podman_keeps_the_gpu_over_daemon_reload() {
     let running = Running::start();
     seen::assert_exact(&running, MAJORS);
+    kept::wait_for_gpuhook();
     program::stdout(program::command("systemctl", &["daemon-reload"]));
     seen::assert_still_exact(&running, MAJORS);
 }
