@@ -20,7 +20,10 @@ impl Kept {
     pub(crate) fn now() -> Self {
         let mut found = BTreeSet::new();
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-        found.extend(mounts.lines().filter_map(|line| Some(format!("mount {}", line.split(' ').nth(4)?))));
+        // podman mounts its storage over itself as it likes.
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        let points = points.filter(|point| !point.starts_with("/var/lib/containers/"));
+        found.extend(points.map(|point| format!("mount {point}")));
         found.extend(programs());
         walk(Path::new("/run/gpuhook"), &mut |path, _| {
             found.insert(format!("file {}", path.display()));

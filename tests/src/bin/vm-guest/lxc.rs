@@ -142,7 +142,7 @@ impl Drop for Lxc {
 
 /// The last words of gpuhook, and what AppArmor refused, in the journal.
 pub(crate) fn journal() -> String {
-    let script = "journalctl -qbt gpuhook -o cat -n 8; journalctl -qkb -o cat -n 8 -g 'apparmor=\"DENIED\"'";
+    let script = "journalctl -q -b -t gpuhook -o cat -n 8; journalctl -q -k -b -o cat -n 8 -g 'apparmor=\"DENIED\"'";
     String::from_utf8_lossy(&program::output(program::command("sh", &["-c", script])).stdout).into_owned()
 }
 
