@@ -24,14 +24,14 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 BINARY ?= $(TARGET_DIR)/$(HOST)/release/gpuhook
 
 DOCS := README.md SECURITY.md LICENSE-MIT LICENSE-APACHE docs/flow.md docs/kernel-features.md docs/design-notes.md \
-	docs/findings.md
+	docs/findings.md docs/requests.md docs/compatibility.md
 
 # A machine of CI has everything, so what cannot be tested there is a failure and no skip.
 ifeq ($(CI),true)
 export GPUHOOK_MUST_WORK := 1
 endif
 
-.PHONY: help setup build test demo lint bench race failpoints endurance install uninstall
+.PHONY: help setup build test demo lint bench race fuzz failpoints endurance install uninstall
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '%-12s %s\n' "$$name" "$$text"; done
@@ -59,13 +59,16 @@ lint: setup ## formatting, clippy, docs, and the dependency tree where cargo-den
 	else echo 'SKIP cargo deny check: cargo-deny is not installed (cargo install cargo-deny)'; fi
 
 bench: setup ## what the hook costs beside /bin/true: alone, in runc and LXC starts, per open, in memory (N: runs)
-	cargo build -q --release -p gpuhook -p gpuhook-tests --bins
+	cargo build -q --release -p gpuhook -p gpuhook-tests --bin gpuhook --bin bench
 	$(TARGET_DIR)/$(HOST)/release/bench $(N)
 
 failpoints: ## builds the gpuhook that tests/tests/kills.rs kills at every step (never installed)
 	cargo build -q -p gpuhook --features failpoints --target-dir $(TARGET_DIR)/failpoints
 
-endurance: setup failpoints ## everything that is counted, in its long form (two hours), and docs/hardening.md from it
+fuzz: setup ## every fuzz target for SECONDS (15)
+	fuzz/run.sh $(or $(SECONDS),15)
+
+endurance: setup failpoints ## everything that is counted, in its long form (an hour), and docs/hardening.md from it
 	tests/endurance.sh
 
 race: setup ## N injections (20000) while a process in the container swaps directories for links to the host
@@ -74,17 +77,19 @@ race: setup ## N injections (20000) while a process in the container swaps direc
 install: ## places the built binary and its files (DESTDIR= prefix= sysconfdir=)
 	@test -x $(BINARY) || { echo '$(BINARY) is not there; hint: make build' >&2; exit 1; }
 	install -D -m 0755 $(BINARY) $(DESTDIR)$(bindir)/gpuhook
-	install -d $(DESTDIR)$(datadir)/gpuhook $(DESTDIR)$(mandir)/man8 $(DESTDIR)$(docdir) $(DESTDIR)$(unitdir)
+	ln -sf gpuhook $(DESTDIR)$(bindir)/gpuhook-runtime
+	install -d $(DESTDIR)$(datadir)/gpuhook/hooks.d $(DESTDIR)$(mandir)/man8 $(DESTDIR)$(docdir) $(DESTDIR)$(unitdir)
 	sed -e 's|@BINDIR@|$(bindir)|g' -e 's|@DATADIR@|$(datadir)|g' install/lxc/gpuhook.conf > $(DESTDIR)$(datadir)/gpuhook/lxc.conf
 	sed -e 's|@BINDIR@|$(bindir)|g' install/systemd/gpuhook-nodes.service > $(DESTDIR)$(unitdir)/gpuhook-nodes.service
+	sed -e 's|@BINDIR@|$(bindir)|g' install/hooks.d/gpuhook.json > $(DESTDIR)$(datadir)/gpuhook/hooks.d/gpuhook.json
 	{ cat install/gpuhook.8.head; $(BINARY) --help | sed -e 's/\\/\\e/g' -e "s/^[.']/\\\\\&&/" -e 's/-/\\-/g'; cat install/gpuhook.8.tail; } > $(DESTDIR)$(mandir)/man8/gpuhook.8
-	chmod 0644 $(DESTDIR)$(datadir)/gpuhook/lxc.conf $(DESTDIR)$(mandir)/man8/gpuhook.8 $(DESTDIR)$(unitdir)/gpuhook-nodes.service
+	chmod 0644 $(DESTDIR)$(datadir)/gpuhook/lxc.conf $(DESTDIR)$(datadir)/gpuhook/hooks.d/gpuhook.json $(DESTDIR)$(mandir)/man8/gpuhook.8 $(DESTDIR)$(unitdir)/gpuhook-nodes.service
 	install -m 0644 $(DOCS) $(DESTDIR)$(docdir)
 	test -e $(DESTDIR)$(sysconfdir)/gpuhook/config.toml || install -D -m 0644 install/config.toml $(DESTDIR)$(sysconfdir)/gpuhook/config.toml
 
 uninstall: ## removes what install placed, but the administrator's config.toml
-	rm -f $(DESTDIR)$(bindir)/gpuhook $(DESTDIR)$(datadir)/gpuhook/lxc.conf $(DESTDIR)$(mandir)/man8/gpuhook.8 $(DESTDIR)$(unitdir)/gpuhook-nodes.service
+	rm -f $(DESTDIR)$(bindir)/gpuhook $(DESTDIR)$(bindir)/gpuhook-runtime $(DESTDIR)$(datadir)/gpuhook/lxc.conf $(DESTDIR)$(datadir)/gpuhook/hooks.d/gpuhook.json $(DESTDIR)$(mandir)/man8/gpuhook.8 $(DESTDIR)$(unitdir)/gpuhook-nodes.service
 	rm -f $(addprefix $(DESTDIR)$(docdir)/,$(notdir $(DOCS)))
-	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(datadir)/gpuhook $(DESTDIR)$(docdir)
+	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(datadir)/gpuhook/hooks.d $(DESTDIR)$(datadir)/gpuhook $(DESTDIR)$(docdir)
 
 -include tests/vm/vm.mk

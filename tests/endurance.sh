@@ -1,36 +1,44 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Counts what the tests of hardening count, and writes docs/hardening.md from it. SHORT=1 takes CI's numbers.
+# Counts what the tests of hardening count, in their long form, and writes docs/hardening.md from it. A number that is set
+# from outside (REPEAT, CYCLES, AT_ONCE, RACE, FUZZ in seconds, KILLS, which as 0 needs no virtual machine) takes the long
+# one's place, for a trial.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export GPUHOOK_MUST_WORK=1 GPUHOOK_REPEAT=500 GPUHOOK_CYCLES=1000 GPUHOOK_AT_ONCE=50 GPUHOOK_FUZZ_SECONDS=300
-race=1000000
-if [ "${SHORT:-0}" = 1 ]; then
-    export GPUHOOK_REPEAT=50 GPUHOOK_CYCLES=100 GPUHOOK_FUZZ_SECONDS=15
-    race=20000
-fi
-# What is to be written is set from outside for a run that is only a trial.
-export GPUHOOK_REPEAT=${REPEAT:-$GPUHOOK_REPEAT} GPUHOOK_CYCLES=${CYCLES:-$GPUHOOK_CYCLES}
-export GPUHOOK_FUZZ_SECONDS=${FUZZ:-$GPUHOOK_FUZZ_SECONDS} GPUHOOK_AT_ONCE=${AT_ONCE:-$GPUHOOK_AT_ONCE}
-race=${RACE:-$race}
+export GPUHOOK_MUST_WORK=1 GPUHOOK_REPEAT=${REPEAT:-500} GPUHOOK_CYCLES=${CYCLES:-1000} GPUHOOK_AT_ONCE=${AT_ONCE:-50}
+export JOBS=${JOBS:-$(nproc)}
+race=${RACE:-1000000} fuzz=${FUZZ:-300}
 
 scratch=$(mktemp -d)
 trap 'rm -r "$scratch"' EXIT
 cargo build -q -p gpuhook -p gpuhook-tests --bins
-export GPUHOOK_RACE=$race
-for name in no_refusal hostile kills errors load fuzz; do
-    echo "== $name" >&2
-    cargo test -q -p gpuhook-tests --test "$name" -- --nocapture --test-threads=1 >"$scratch/$name" 2>&1 ||
-        { tail -n 40 "$scratch/$name" >&2; exit 1; }
+cargo build -q -p gpuhook-tests --tests
+cargo build -q -p gpuhook-tests --bin race --release
+
+# part TITLE COMMAND...: what it counted, and how long it took.
+part() {
+    local title=$1 began=$SECONDS
+    shift
+    "$@" >"$scratch/output" 2>&1 || { tail -n 60 "$scratch/output" >&2; exit 1; }
+    {
+        printf '\n## %s, %d s\n\n' "$title" $((SECONDS - began))
+        LC_ALL=C sed -n 's/^\([a-z]*: \)\{0,1\}.*COUNT /- \1/p; s/^race: /- /p; s/^escapes: /- escapes: /p' "$scratch/output"
+        grep -ao 'test result: ok. [0-9]* passed' "$scratch/output" | sed 's/^test result: ok\. /- /' || true
+    } | tee -a "$scratch/document"
+}
+
+for name in syscalls no_refusal hostile kills errors load; do
+    part "tests/tests/$name.rs" cargo test -q -p gpuhook-tests --test "$name" -- --nocapture --test-threads=1
 done
+part "make race" make -s race "N=$race"
+kills=${KILLS:-200}
+[ "$kills" = 0 ] || VM_KILLS=$kills VM_LIMIT=6000 VM_SILENCE=4000 \
+    part "make test-vm TESTS=a_hook_killed" make -s test-vm TESTS=a_hook_killed
+part "fuzz/fuzz_targets, $fuzz s each" fuzz/run.sh "$fuzz"
+
 {
-    echo '# What was counted'
-    echo
-    echo "Written by \`make endurance\` on $(date -u +%F), Linux $(uname -r), $(nproc) cores. Times are of that machine and its load."
-    [ "$race" -ge 1000000 ] || printf '\n**A short run**, with the counts that stand below; the whole one takes two hours.\n'
-    for name in no_refusal hostile kills errors load fuzz; do
-        printf '\n## tests/tests/%s.rs\n\n' "$name"
-        grep -ao 'COUNT .*' "$scratch/$name" | sed 's/^COUNT /- /'
-        grep -ao 'test result: ok. [0-9]* passed' "$scratch/$name" | sed 's/^test result: ok\. /- /'
-    done
+    printf '# What was counted\n\nWritten by `make endurance` on %s, Linux %s, %d processors, in %d minutes. Times are of that machine and its load.\n' \
+        "$(date -u +%F)" "$(uname -r)" "$(nproc)" $((SECONDS / 60))
+    [ "$race" -ge 1000000 ] && [ "$fuzz" -ge 300 ] && [ "$kills" -ge 200 ] || printf '\n**A short run**, with the counts that stand below.\n'
+    cat "$scratch/document"
 } >docs/hardening.md

@@ -7,8 +7,8 @@ set -euo pipefail
 RUST=1.91
 
 declare -A PACKAGE_OF=(
-    [cc]='gcc libc6-dev' [ld]=binutils [readelf]=binutils [lxc-start]=lxc [runc]=runc [busybox]=busybox-static
-    [newuidmap]=uidmap [strace]=strace
+    [cc]='gcc libc6-dev' [c++]=g++ [ld]=binutils [readelf]=binutils [lxc-start]=lxc [runc]=runc [busybox]=busybox-static
+    [newuidmap]=uidmap [strace]=strace [shellcheck]=shellcheck
 )
 
 wanted=()
@@ -34,7 +34,7 @@ install_packages() {
 rust_is_new_enough() {
     local has
     has=$(cargo --version 2>/dev/null | cut -d ' ' -f 2) && [ -n "$has" ] &&
-        [ "$(printf '%s\n%s\n' "$RUST" "$has" | sort -V | head -n 1)" = "$RUST" ]
+        [ "$(printf '%s\n%s\n' "$RUST" "$has" | sort -V | sed -n 1p)" = "$RUST" ]
 }
 
 # Debian 13 has it in its backports; where the mirror is, its own sources say. Debian 12 has none.
@@ -49,7 +49,7 @@ TEXT
         exit 1
     fi
     install_packages ca-certificates
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: trixie' 'Created-By: Packages' | head -n 1)
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: trixie' 'Created-By: Packages' | sed -n 1p)
     list=/etc/apt/sources.list.d/trixie-backports.list
     if [ -z "$(apt-get indextargets 'Codename: trixie-backports')" ]; then
         echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie-backports main" >"$list"

@@ -6,15 +6,13 @@ use std::collections::BTreeMap;
 
 use gpuhook_core::config_text::{Document, Kind, Reason};
 use gpuhook_core::device_lines::DeviceLines;
-use gpuhook_core::facts::{HostFacts, Majors};
 use gpuhook_core::lint::{Controller, Host, Lint};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let document = Document::parse(bytes);
     assert_eq!(document.bytes(), bytes);
-    let majors = Majors::parse("195 nvidia\n234 mei\n236 kfd\n509 nvidia-uvm\n\nBlock devices:\n");
-    let facts = HostFacts { majors: Some(majors), ..HostFacts::default() };
+    let facts = gpuhook_fuzz::host();
     for (_, kind) in Kind::WORDS {
         assert_eq!(document.statements(kind).len(), document.lines().len());
         let lines = DeviceLines::read("config", kind, &document, &BTreeMap::new());

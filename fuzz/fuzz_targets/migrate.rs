@@ -6,13 +6,11 @@ use std::collections::BTreeMap;
 
 use gpuhook_core::config_text::{Document, Kind};
 use gpuhook_core::device_lines::DeviceLines;
-use gpuhook_core::facts::{HostFacts, Majors};
 use gpuhook_core::migrate::{MigrateOptions, Migration};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let majors = Majors::parse("195 nvidia\n234 mei\n236 kfd\n509 nvidia-uvm\n\nBlock devices:\n");
-    let facts = HostFacts { majors: Some(majors), ..HostFacts::default() };
+    let facts = gpuhook_fuzz::host();
     let options = MigrateOptions { include: "/usr/share/gpuhook/lxc.conf", ..MigrateOptions::default() };
     for (_, kind) in Kind::WORDS {
         let migrate = |bytes: &[u8]| {

@@ -2,6 +2,7 @@
 //! The command line: one table of commands with their help, and a parser that checks nothing but what was typed.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use lexopt::prelude::*;
 
@@ -25,6 +26,7 @@ pub(crate) struct Options {
     pub(crate) mig_config: Option<String>,
     pub(crate) mig_monitor: Option<String>,
     pub(crate) imex_channels: Option<String>,
+    pub(crate) nvswitch: bool,
     pub(crate) container_config: Option<String>,
     pub(crate) probe: Option<String>,
     pub(crate) check: bool,
@@ -37,6 +39,10 @@ pub(crate) struct Options {
     pub(crate) remove_foreign: bool,
     pub(crate) dev_entries: bool,
     pub(crate) pre_start: bool,
+    pub(crate) verify: bool,
+    pub(crate) fixed: bool,
+    /// What stands behind `runtime`, for the real one.
+    pub(crate) passed: Vec<OsString>,
     /// The words after the options: what a container manager appends.
     pub(crate) words: Vec<String>,
 }
@@ -46,6 +52,8 @@ pub(crate) struct Options {
 pub(crate) enum Verb {
     Lxc,
     Oci,
+    Runtime,
+    Cdi,
     Majors,
     Plan,
     Inject,
@@ -76,7 +84,10 @@ struct Command {
     words: usize,
 }
 
-const REQUEST: [&str; 5] = ["devices", "capabilities", "mig-config", "mig-monitor", "imex-channels"];
+/// After this command every word is the runtime's.
+const RUNTIME: &str = "runtime";
+
+const REQUEST: [&str; 6] = ["devices", "capabilities", "mig-config", "mig-monitor", "imex-channels", "nvswitch"];
 
 const COMMANDS: &[Command] = &[
     Command {
@@ -84,16 +95,37 @@ const COMMANDS: &[Command] = &[
         name: "lxc",
         usage: "gpuhook lxc [--devices LIST] [--capabilities LIST] [--opt-in]",
         summary: "an LXC hook (pre-start, start-host, post-stop): LXC adds the container's name and the stage",
-        options: &[REQUEST[0], REQUEST[1], REQUEST[2], REQUEST[3], REQUEST[4], "opt-in"],
+        options: &[REQUEST[0], REQUEST[1], REQUEST[2], REQUEST[3], REQUEST[4], REQUEST[5], "opt-in"],
         // Name, section and stage; the stage `stop` is followed by one word per namespace.
         words: 16,
     },
     Command {
         verb: Verb::Oci,
         name: "oci",
-        usage: "gpuhook oci prestart|createRuntime|poststop [--devices LIST] [--capabilities LIST]",
-        summary: "an OCI hook: the container's state comes on standard input",
-        options: &REQUEST,
+        usage: "gpuhook oci precreate [--devices LIST] [--capabilities LIST]
+gpuhook oci prestart|createRuntime|poststop [--verify] [--devices LIST] [--capabilities LIST]",
+        summary: "precreate: podman's hook, which writes the devices into the spec; the others: OCI hooks, with the \
+                  container's state on standard input; --verify: only look, the spec brought the devices in",
+        options: &[REQUEST[0], REQUEST[1], REQUEST[2], REQUEST[3], REQUEST[4], REQUEST[5], "verify"],
+        words: 1,
+    },
+    Command {
+        verb: Verb::Runtime,
+        name: RUNTIME,
+        usage: "gpuhook runtime ARGUMENTS OF runc OR crun
+gpuhook-runtime ARGUMENTS OF runc OR crun",
+        summary: "an OCI runtime for docker, containerd and CRI-O: writes the devices into the bundle's spec, then becomes \
+                  runc or crun",
+        options: &[],
+        words: 0,
+    },
+    Command {
+        verb: Verb::Cdi,
+        name: "cdi",
+        usage: "gpuhook cdi generate [--kind VENDOR/CLASS] [--static] [--output FILE]",
+        summary: "a CDI file without numbers for this host's GPUs and MIG devices; --static: only a hook, so that it \
+                  serves every host",
+        options: &["kind", "static", "output"],
         words: 1,
     },
     Command {
@@ -109,7 +141,7 @@ const COMMANDS: &[Command] = &[
         name: "plan",
         usage: "gpuhook plan (--lxc NAME | --bundle DIR | --devices LIST) [--capabilities LIST] [--json]",
         summary: "what would be done for a container; changes nothing",
-        options: &[REQUEST[0], REQUEST[1], REQUEST[2], REQUEST[3], REQUEST[4], "lxc", "bundle", "json"],
+        options: &[REQUEST[0], REQUEST[1], REQUEST[2], REQUEST[3], REQUEST[4], REQUEST[5], "lxc", "bundle", "json"],
         words: 0,
     },
     Command {
@@ -117,7 +149,7 @@ const COMMANDS: &[Command] = &[
         name: "inject",
         usage: "gpuhook inject (--lxc NAME | --pid PID) [--devices LIST] [--capabilities LIST]",
         summary: "brings GPUs into a running container, without a restart",
-        options: &[REQUEST[0], REQUEST[1], REQUEST[2], REQUEST[3], REQUEST[4], "lxc", "pid", "json"],
+        options: &[REQUEST[0], REQUEST[1], REQUEST[2], REQUEST[3], REQUEST[4], REQUEST[5], "lxc", "pid", "json"],
         words: 0,
     },
     Command {
@@ -125,7 +157,9 @@ const COMMANDS: &[Command] = &[
         name: "probe",
         usage: "gpuhook probe (--host | --lxc NAME | --pid PID) [--devices LIST] [--json]",
         summary: "the ladder of checks up to cuInit, on the host or from inside a running container",
-        options: &[REQUEST[0], REQUEST[1], REQUEST[2], REQUEST[3], REQUEST[4], "host", "lxc", "pid", "json"],
+        options: &[
+            REQUEST[0], REQUEST[1], REQUEST[2], REQUEST[3], REQUEST[4], REQUEST[5], "host", "lxc", "pid", "json",
+        ],
         words: 0,
     },
     Command {
@@ -142,16 +176,16 @@ const COMMANDS: &[Command] = &[
         name: "nodes",
         usage: "gpuhook nodes [--check] [--dev DIR] [--json]",
         summary: "loads the driver's modules and makes or repairs the host's nodes; --check only looks; --dev DIR: in DIR \
-                  instead of /dev",
+                  instead of /dev (of --host-root: instead of its dev)",
         options: &["check", "dev", "json"],
         words: 0,
     },
     Command {
         verb: Verb::Report,
         name: "report",
-        usage: "gpuhook report [--lxc NAME | --pid PID | --container-config FILE] [--output FILE]",
+        usage: "gpuhook report [--lxc NAME | --pid PID | --container-config FILE [--kind lxc|pve|raw]] [--output FILE]",
         summary: "what doctor reads, as one tar for a bug report, with UUIDs, serials, the host's name and addresses replaced",
-        options: &["lxc", "pid", "container-config", "probe", "output"],
+        options: &["lxc", "pid", "container-config", "kind", "probe", "output"],
         words: 0,
     },
     Command {
@@ -176,18 +210,27 @@ global options:
 
 const REQUEST_HELP: &str = "\
 request options, with the meaning of NVIDIA's variables:
-  --devices LIST        all, none, void, or a list of indices, UUIDs and bus ids   NVIDIA_VISIBLE_DEVICES
+  --devices LIST        all, none, void, or a list of indices, UUIDs, bus ids,
+                        MIG devices (0:1) and CDI names (nvidia.com/gpu=0)         NVIDIA_VISIBLE_DEVICES
   --capabilities LIST   compute, utility, graphics, video, display, all ...        NVIDIA_DRIVER_CAPABILITIES
   --mig-config LIST     all: the right to configure MIG                            NVIDIA_MIG_CONFIG_DEVICES
   --mig-monitor LIST    all: the right to monitor MIG                              NVIDIA_MIG_MONITOR_DEVICES
   --imex-channels LIST  IMEX channels by number                                    NVIDIA_IMEX_CHANNELS
+  --nvswitch            the NVSwitches                                             NVIDIA_NVSWITCH=enabled
 ";
 
-/// Reads the command line.
+/// Reads the command line, the program's name first: under the name `gpuhook-runtime` it is `gpuhook runtime`, since
+/// containerd hands its runtime no arguments of the administrator's.
 ///
 /// # Errors
 /// A usage failure that names the word and what was expected.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, Failure> {
+    let mut arguments = arguments.into_iter();
+    let program = arguments.next().unwrap_or_default();
+    if Path::new(&program).file_name().is_some_and(|name| name == "gpuhook-runtime") {
+        let options = Options { passed: arguments.collect(), ..Options::default() };
+        return Ok(Invocation::Run(Verb::Runtime, Box::new(options)));
+    }
     let mut parser = lexopt::Parser::from_args(arguments);
     let mut options = Options::default();
     let mut command: Option<&Command> = None;
@@ -201,6 +244,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
             }
             Value(word) if command.is_none() => {
                 command = Some(find(&word)?);
+                if word == *RUNTIME {
+                    options.passed = parser.raw_args().map_err(usage(command))?.collect();
+                    break;
+                }
                 continue;
             }
             Value(word) => {
@@ -241,6 +288,7 @@ fn set(
         "json" => Some(&mut options.json),
         "gpu" => Some(&mut options.gpu),
         "opt-in" => Some(&mut options.opt_in),
+        "nvswitch" => Some(&mut options.nvswitch),
         "host" => Some(&mut options.host),
         "check" => Some(&mut options.check),
         "all" => Some(&mut options.all),
@@ -249,6 +297,8 @@ fn set(
         "remove-foreign" => Some(&mut options.remove_foreign),
         "dev-entries" => Some(&mut options.dev_entries),
         "pre-start" => Some(&mut options.pre_start),
+        "verify" => Some(&mut options.verify),
+        "static" => Some(&mut options.fixed),
         _ => None,
     };
     if let Some(flag) = flag {
@@ -334,7 +384,8 @@ mod tests {
     use super::*;
 
     fn run(line: &str) -> Result<Invocation, String> {
-        parse(line.split_whitespace().map(OsString::from)).map_err(|failure| failure.to_string())
+        parse(["gpuhook"].into_iter().chain(line.split_whitespace()).map(OsString::from))
+            .map_err(|failure| failure.to_string())
     }
 
     fn options(line: &str) -> Options {
@@ -371,12 +422,24 @@ mod tests {
     }
 
     #[test]
+    fn everything_behind_runtime_is_the_runtimes() {
+        let options = options("--config /c runtime --root /r --help create -b /b c1");
+        assert_eq!((options.config.as_deref(), &options.host_root), (Some("/c"), &None));
+        assert_eq!(options.passed, ["--root", "/r", "--help", "create", "-b", "/b", "c1"]);
+        let renamed = ["/usr/bin/gpuhook-runtime", "--version"].map(OsString::from);
+        match parse(renamed) {
+            Ok(Invocation::Run(Verb::Runtime, options)) => assert_eq!(options.passed, ["--version"]),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
     fn a_wrong_word_is_named_with_the_help_that_shows_the_right_ones() {
         for (line, sentence) in [
             ("", "no command was given; hint: gpuhook --help"),
             (
                 "frobnicate",
-                "unknown command \"frobnicate\"; there are lxc, oci, majors, plan, inject, probe, doctor, nodes, report, config; \
+                "unknown command \"frobnicate\"; there are lxc, oci, runtime, cdi, majors, plan, inject, probe, doctor, nodes, report, config; \
                  hint: gpuhook --help",
             ),
             ("majors --devices all", "unknown option --devices; hint: gpuhook majors --help"),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Commands that a person types.
 
+/// A CDI file.
+pub(crate) mod cdi;
 /// Reads and rewrites containers' configs.
 pub(crate) mod config;
 /// Why CUDA fails, and the fix.

@@ -2,13 +2,13 @@
 //! The verbs in their order, once: gather, plan, apply, verify, report. Every hook and `inject` call it.
 
 use gpuhook_core::cgroup_top::{CgroupHint, container_top};
-use gpuhook_core::config::Policy;
+use gpuhook_core::config::{Policy, VerifyConfig};
 use gpuhook_core::container_id::ContainerId;
 use gpuhook_core::facts::{CgroupLocation, ContainerFacts};
 use gpuhook_core::plan::Plan;
-use gpuhook_core::report::{Outcome, Report, Rung};
+use gpuhook_core::report::{Outcome, Report, Rung, RungName};
 use gpuhook_core::request::Request;
-use gpuhook_linux::apply::Mounts;
+use gpuhook_linux::apply::Mounting;
 use gpuhook_linux::cgroup::CgroupPath;
 use gpuhook_linux::filter::{self, Applied, Pins};
 use gpuhook_linux::journal::{self, Priority};
@@ -28,6 +28,17 @@ pub(crate) struct Container<'a> {
     pub(crate) hint: CgroupHint<'a>,
 }
 
+/// How much of a plan is still to be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remaining {
+    /// Nodes and rules.
+    All,
+    /// The rules are in the container's spec.
+    Nodes,
+    /// The nodes too.
+    Nothing,
+}
+
 /// What an injection leaves to do for others.
 pub(crate) struct Done {
     pub(crate) report: Report,
@@ -43,8 +54,21 @@ pub(crate) struct Done {
 /// # Errors
 /// Whatever refuses the start, after everything has been undone; it is in the journal already.
 pub(crate) fn inject(setting: &Setting, container: &Container<'_>, request: &Request) -> Result<Done, Failure> {
+    complete(setting, container, request, Remaining::All)
+}
+
+/// Brings in what remains, and verifies all.
+///
+/// # Errors
+/// As for [`inject`].
+pub(crate) fn complete(
+    setting: &Setting,
+    container: &Container<'_>,
+    request: &Request,
+    remaining: Remaining,
+) -> Result<Done, Failure> {
     let mut state = RunState::lock(container.engine, container.id)?;
-    match steps(setting, container, request, &mut state) {
+    match steps(setting, container, request, remaining, &mut state) {
         Ok(done) => {
             tell(&done.report, container);
             Ok(done)
@@ -56,10 +80,57 @@ pub(crate) fn inject(setting: &Setting, container: &Container<'_>, request: &Req
     }
 }
 
+/// Another injector of NVIDIA devices.
+pub(crate) struct Other<'a> {
+    /// Its program, or the first node that it brings in.
+    pub(crate) name: &'a str,
+    /// The nodes that it brings in, where the spec says which.
+    pub(crate) paths: &'a [&'a str],
+    /// Whether they have to be there by now.
+    pub(crate) is_done: bool,
+}
+
+/// Looks at what `other` brought in and keeps what was seen. It changes nothing and refuses nothing: the start is the
+/// other's business. Whether CUDA starts is not asked, since the driver's libraries may come in later.
+pub(crate) fn look(setting: &Setting, container: &Container<'_>, request: &Request, other: &Other<'_>) {
+    let Container { engine, id, target, hint } = container;
+    let report = || -> Result<Report, Failure> {
+        let mut state = RunState::lock(engine, id)?;
+        let facts = facts(setting, target)?;
+        let plan = Plan::make(&setting.facts(request)?, &facts, request)?.verify_only(other.name, other.paths);
+        let policies = VerifyConfig { l5: Policy::Off, ..setting.config.verify.clone() };
+        let (cgroup, _) = cgroup(&facts, *hint)?;
+        let rungs = match other.is_done {
+            true => verify::ladder(&plan, target, cgroup.as_ref(), &policies).rungs,
+            false => vec![Rung::skipped(RungName::L1, other.name, "it injects after gpuhook looked")],
+        };
+        let outcome = if rungs.iter().any(Rung::is_failure) { Outcome::Partial } else { Outcome::Full };
+        let (container, owner) = (id.to_string(), Some(format!("{}: gpuhook changed nothing", other.name)));
+        let report = Report { engine, container, outcome, plan: Some(plan), applied: Vec::new(), rungs, owner };
+        state.save(&json(&report)?)?;
+        Ok(report)
+    };
+    match report() {
+        Ok(report) => tell(&report, container),
+        Err(failure) => {
+            let sentence = format!("duplicate-injection: {} injects already; {failure}", other.name);
+            journal::send(Priority::Warning, engine, id, &sentence);
+        }
+    }
+}
+
+/// Says why a container that asked gets nothing.
+pub(crate) fn tell_left_out(engine: &str, id: &ContainerId, request: &Request) {
+    for sentence in &request.left_out {
+        journal::send(Priority::Warning, engine, id, sentence);
+    }
+}
+
 fn steps(
     setting: &Setting,
     container: &Container<'_>,
     request: &Request,
+    remaining: Remaining,
     state: &mut RunState,
 ) -> Result<Done, Failure> {
     let Container { engine, id, target, hint } = container;
@@ -69,11 +140,15 @@ fn steps(
     let facts = facts(setting, target)?;
     let plan = Plan::make(&host, &facts, request)?;
     let (cgroup, top) = cgroup(&facts, *hint)?;
-    let mounts = Mounts::make(&plan, target)?;
+    // Neither waits for the other.
+    let mounting = match remaining {
+        Remaining::Nothing => Mounting::none(),
+        Remaining::All | Remaining::Nodes => Mounting::start(&plan, target)?,
+    };
     failpoint::reach("flow.filter")?;
     let pins = Pins::of_container(engine, id);
     let applied = match &cgroup {
-        Some(path) => {
+        Some(path) if remaining == Remaining::All => {
             let options = filter::Options { pins: pins.as_ref(), ..filter::Options::default() };
             match filter::allow(path, &plan.filter().rules, options) {
                 // A rootless manager: nobody filters its containers' devices but an operator above it, and L3 tells.
@@ -81,11 +156,11 @@ fn steps(
                 applied => applied?,
             }
         }
-        None => Applied::default(),
+        _ => Applied::default(),
     };
-    let steps = mounts.steps().iter().cloned().chain(applied.steps()).collect();
-    let rungs = checks(setting, &plan, target, cgroup.as_ref());
-    let kept = rungs.and_then(|rungs| {
+    let kept = mounting.done().map_err(Failure::from).and_then(|mounts| {
+        let rungs = checks(setting, &plan, target, cgroup.as_ref())?;
+        let steps = mounts.steps().iter().cloned().chain(applied.steps()).collect();
         let outcome = if rungs.iter().any(Rung::is_failure) { Outcome::Partial } else { Outcome::Full };
         let (container, plan) = (id.to_string(), Some(plan));
         let report = Report { engine, container, outcome, plan, applied: steps, rungs, owner: None };
@@ -116,7 +191,7 @@ fn steps(
 /// # Errors
 /// A check that the administrator enforces failed, or the container died: then no check says anything.
 fn checks(setting: &Setting, plan: &Plan, target: &Target, cgroup: Option<&CgroupPath>) -> Result<Vec<Rung>, Failure> {
-    let rungs = verify::ladder(plan, target, cgroup, &setting.config.verify).rungs;
+    let rungs = verify::ladder_of_samples(plan, target, cgroup, &setting.config.verify).rungs;
     target.check_alive()?;
     match refusing(setting, &rungs) {
         Some(rung) => {
@@ -173,6 +248,8 @@ fn tell(report: &Report, container: &Container<'_>) {
     for sentence in left_out {
         journal::send(Priority::Warning, container.engine, container.id, sentence);
     }
-    let nodes = report.plan.as_ref().map_or(0, |plan| plan.devices().len());
-    journal::send(Priority::Info, container.engine, container.id, &format!("{nodes} GPU devices opened"));
+    let nodes = report.plan.iter().filter(|plan| !plan.mounts().is_empty()).map(|plan| plan.devices().len());
+    for count in nodes {
+        journal::send(Priority::Info, container.engine, container.id, &format!("{count} GPU devices opened"));
+    }
 }

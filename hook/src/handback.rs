@@ -3,14 +3,14 @@
 //! the rules: LXC's monitor, or systemd for the scopes of OCI runtimes.
 
 use gpuhook_core::container_id::ContainerId;
+use gpuhook_core::facts::CgroupLocation;
 use gpuhook_core::plan::Plan;
 use gpuhook_linux::cgroup::CgroupPath;
-use gpuhook_linux::filter;
 use gpuhook_linux::filter::handback::{self, HandbackError, Owner};
 use gpuhook_linux::journal::{self, Priority};
 use gpuhook_linux::lxc::LxcContainer;
 use gpuhook_linux::run_state::RunState;
-use gpuhook_linux::systemd;
+use gpuhook_linux::systemd::{self, SystemdError};
 
 use crate::failure::Failure;
 use crate::flow::{Done, json};
@@ -39,13 +39,20 @@ pub(crate) fn to_lxc(container: &LxcContainer, done: &mut Done) {
     });
 }
 
-/// To systemd, where a unit's filter had to be changed.
-pub(crate) fn to_systemd(id: &ContainerId, done: &mut Done) {
-    if !systemd::is_running() {
-        return;
+/// Whether a unit of a running systemd is on the way to the container: else there is nobody to hand anything to.
+pub(crate) fn concerns_systemd(done: &Done) -> bool {
+    match &done.location {
+        CgroupLocation::V2 { path, .. } => {
+            path.split('/').any(|name| systemd::unit(name).is_some()) && systemd::is_running()
+        }
+        CgroupLocation::V1 { .. } | CgroupLocation::Unknown => false,
     }
+}
+
+/// To systemd, where it restricts the devices of the container's unit.
+pub(crate) fn to_systemd(id: &ContainerId, done: &mut Done) {
     under_lock(id, done, |done| match unit_properties(done) {
-        Ok(units) if units.is_empty() => (Priority::Info, "no unit of systemd had to be changed".to_owned()),
+        Ok(units) if units.is_empty() => (Priority::Info, "systemd restricts no device of this container".to_owned()),
         Ok(units) => (Priority::Info, format!("systemd owns the device rules of {}", units.join(", "))),
         Err(failure) => (
             Priority::Warning,
@@ -55,6 +62,38 @@ pub(crate) fn to_systemd(id: &ContainerId, done: &mut Done) {
             ),
         ),
     });
+}
+
+/// To systemd, where the container's spec had the rules: whatever of them its runtime did not tell systemd, by name.
+/// runc 1.1.3 to 1.1.6 leave out a number whose link in `/dev/char` is absent (runc issue 3708), and systemd then takes
+/// it away at its next rebuild.
+pub(crate) fn names_to_systemd(id: &ContainerId, done: &mut Done) {
+    under_lock(id, done, |done| match missing_names(done) {
+        Ok(0) => (Priority::Info, "the runtime owns the device rules".to_owned()),
+        Ok(count) => (Priority::Info, format!("the runtime owns the device rules; systemd was told {count} more")),
+        Err(failure) => (
+            Priority::Warning,
+            format!(
+                "systemd does not know all device rules, so `systemctl daemon-reload` may take the GPU away: {failure}"
+            ),
+        ),
+    });
+}
+
+/// How many entries were missing.
+fn missing_names(done: &Done) -> Result<usize, Failure> {
+    let (path, plan) = filter_of(done)?;
+    let mut told = 0;
+    for unit in path.own.iter().filter_map(|level| systemd::unit(&level.name)) {
+        let known = systemd::allowed_devices(unit)?;
+        let missing = plan.device_allow_beyond(&known);
+        // Nothing known: systemd does not restrict this unit (crun hands it a program of its own), and would begin to.
+        if !known.is_empty() && !missing.is_empty() {
+            systemd::allow_devices(unit, &missing)?;
+            told += missing.len();
+        }
+    }
+    Ok(told)
 }
 
 /// Hands back and completes the report, unless the container has stopped and its report is gone.
@@ -97,35 +136,36 @@ fn unit_properties(done: &Done) -> Result<Vec<String>, Failure> {
     let (path, plan) = filter_of(done)?;
     let bridge = match handback::begin(&path, &plan.filter().rules, Owner::Systemd) {
         Ok(bridge) => Some(bridge),
+        // Its program is not there now (runc replaces it by its own), or was rebuilt behind ours (set-property was
+        // faster). Its next one follows the unit's properties in any case.
         Err(HandbackError::Nothing) => None,
         Err(error) => return Err(error.into()),
     };
-    let cgroups = match &bridge {
-        Some(bridge) => bridge.cgroups().map(str::to_owned).collect(),
-        // systemd was faster: a change of the unit meanwhile (set-property, runc update) made it build a program that
-        // does not know the rules, behind ours.
-        None => refusing(&path, plan)?,
-    };
-    let units: Vec<String> = cgroups.iter().filter_map(|cgroup| systemd::unit(cgroup)).map(str::to_owned).collect();
-    match (units.iter().try_for_each(|unit| systemd::allow_devices(unit, &plan.device_allow())), bridge) {
-        (Ok(()), Some(bridge)) => bridge.finish().map_err(|(_standing, error)| error)?,
-        (Ok(()), None) => {}
+    match (give_to_units(&path, plan), bridge) {
+        (Ok(units), Some(bridge)) => {
+            bridge.finish().map_err(|(_standing, error)| error)?;
+            Ok(units)
+        }
+        (Ok(units), None) => Ok(units),
         (Err(error), Some(bridge)) => {
             bridge.undo()?;
-            return Err(error.into());
+            Err(error.into())
         }
-        (Err(error), None) => return Err(error.into()),
+        (Err(error), None) => Err(error.into()),
     }
-    Ok(units)
 }
 
-/// The container's own cgroups on which a program of systemd refuses a rule.
-fn refusing(path: &CgroupPath, plan: &Plan) -> Result<Vec<String>, Failure> {
-    let judgements = filter::judge(path, &plan.filter().rules)?;
-    let refuses = |judgement: &&filter::Judgement| {
-        judgement.own && judgement.program == systemd::DEVICE_PROGRAM && judgement.refused().next().is_some()
-    };
-    Ok(judgements.iter().filter(refuses).map(|judgement| judgement.cgroup.clone()).collect())
+/// Adds the rules to those of the container's units whose devices systemd restricts: its `DeviceAllow=` would begin to
+/// restrict another one.
+fn give_to_units(path: &CgroupPath, plan: &Plan) -> Result<Vec<String>, SystemdError> {
+    let mut units = Vec::new();
+    for unit in path.own.iter().filter_map(|level| systemd::unit(&level.name)) {
+        if systemd::restricts_devices(unit)? {
+            systemd::allow_devices(unit, &plan.device_allow())?;
+            units.push(unit.to_owned());
+        }
+    }
+    Ok(units)
 }
 
 fn filter_of(done: &Done) -> Result<(CgroupPath, &Plan), Failure> {

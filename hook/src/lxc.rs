@@ -4,18 +4,19 @@
 use std::time::Duration;
 
 use gpuhook_core::cgroup_top::CgroupHint;
+use gpuhook_core::config::Config;
 use gpuhook_core::container_id::ContainerId;
 use gpuhook_core::facts::ContainerFacts;
 use gpuhook_core::lxc_config::LxcConfig;
-use gpuhook_core::plan::{Plan, missing_modules};
 use gpuhook_core::request::Request;
+use gpuhook_linux::detached::{self, Settled};
 use gpuhook_linux::exec_watch::Held;
+use gpuhook_linux::files;
 use gpuhook_linux::filter::Pins;
 use gpuhook_linux::journal::{self, Priority};
 use gpuhook_linux::lxc::LxcContainer;
 use gpuhook_linux::run_state::RunState;
 use gpuhook_linux::target::{Target, User};
-use gpuhook_linux::{detached, files, modules};
 
 use crate::args::{Options, Verb, wrong_for};
 use crate::environment::Environment;
@@ -92,93 +93,120 @@ pub(crate) fn run(options: &Options, environment: &Environment) -> Result<(), Fa
     }
 }
 
-/// The container's config and what it asks for.
-fn request(options: &Options, call: &Call) -> Result<(LxcConfig, Request), Failure> {
-    let config = match &call.config_path {
-        Some(path) => files::lxc_config(path)?,
-        None => LxcConfig::default(),
-    };
-    let request = Request::from_lxc(&options.arguments(), &config, options.opt_in)?;
-    Ok((config, request))
+/// A container that asks for something.
+struct Asked {
+    setting: Setting,
+    config: LxcConfig,
+    request: Request,
+}
+
+impl Asked {
+    /// The container's config and what it asks for; `None` where that is nothing. Such a container neither waits for the
+    /// administrator's file nor suffers from its mistakes.
+    fn of(options: &Options, call: &Call) -> Result<Option<Self>, Failure> {
+        let config = match &call.config_path {
+            Some(path) => files::lxc_config(path)?,
+            None => LxcConfig::default(),
+        };
+        let request = |file: &Config| Request::from_lxc(&options.arguments(), &config, options.opt_in, file);
+        if request(&Config::default()).is_ok_and(|request| request.is_nothing()) {
+            return Ok(None);
+        }
+        let setting = Setting::new(options)?;
+        let request = request(&setting.config)?;
+        if request.is_nothing() {
+            flow::tell_left_out(ENGINE, &call.name, &request);
+            return Ok(None);
+        }
+        Ok(Some(Self { setting, config, request }))
+    }
 }
 
 /// Refuses early and clearly what start-host could not do, and loads what is missing.
 fn pre_start(options: &Options, call: &Call) -> Result<(), Failure> {
-    let (config, request) = request(options, call)?;
-    if request.is_nothing() {
-        return Ok(());
+    let Some(asked) = Asked::of(options, call)? else { return Ok(()) };
+    if asked.config.has_legacy_hook() {
+        // It opens no device filter, so without gpuhook the container would have nodes that it cannot open.
+        let sentence = "duplicate-injection: LXC's hook for NVIDIA brings the same nodes in; hint: remove its line";
+        journal::send(Priority::Warning, ENGINE, &call.name, sentence);
     }
     // An earlier life of the container that nobody saw end: without post-stop, or killed there.
     release_pins(call)?;
-    let setting = Setting::new(options)?;
-    check(&setting, &config, &request)?;
-    if config.registered("start-host") {
+    let (uid_map, gid_map) = asked.config.idmap()?;
+    asked.setting.plan(&ContainerFacts { uid_map, gid_map, ..ContainerFacts::default() }, &asked.request)?;
+    if asked.config.registered("start-host") {
         return Ok(());
     }
     // Nobody will call us again before init runs, so a child stays behind that holds init at its exec.
     let monitor = detached::parent();
-    detached::spawn(|| {
-        if let Err(failure) = inject_at_init(options, call, monitor) {
-            journal::send(Priority::Error, ENGINE, &call.name, &failure.to_string());
-        }
-    })?;
+    let tell = |failure: Failure| journal::send(Priority::Error, ENGINE, &call.name, &failure.to_string());
+    detached::spawn_guarded(
+        |settled| {
+            if let Err(failure) = inject_at_init(options, call, monitor, settled) {
+                tell(failure);
+            }
+        },
+        || {
+            let ended = Held::at_init(monitor, START_LIMIT).and_then(Held::kill);
+            tell(Failure::problem(
+                "the process that was to give the container its GPU was killed: the start is refused",
+            ));
+            if let Err(error) = ended {
+                tell(error.into());
+            }
+        },
+    )?;
     Ok(())
-}
-
-/// A plan can be made, after the modules that it needs were loaded.
-fn check(setting: &Setting, config: &LxcConfig, request: &Request) -> Result<(), Failure> {
-    let mut host = setting.facts(request)?;
-    let missing = host.majors.as_ref().map(|majors| missing_modules(majors, request)).unwrap_or_default();
-    let mut said = Vec::new();
-    if !missing.is_empty() && setting.config.load_modules && setting.driver.is_live() {
-        said = modules::load(&missing);
-        host = setting.facts(request)?;
-    }
-    let (uid_map, gid_map) = config.idmap()?;
-    let container = ContainerFacts { uid_map, gid_map, ..ContainerFacts::default() };
-    match Plan::make(&host, &container, request) {
-        Ok(_) => Ok(()),
-        Err(error) if said.is_empty() => Err(error.into()),
-        Err(error) => Err(Failure::problem(format!("{}; {}", Failure::problem(error), said.join("; ")))),
-    }
 }
 
 /// The container stands complete and its init has not run.
 fn start_host(options: &Options, call: &Call) -> Result<(), Failure> {
-    let (config, request) = request(options, call)?;
-    if request.is_nothing() {
-        return Ok(());
-    }
+    let Some(asked) = Asked::of(options, call)? else { return Ok(()) };
     let Some(pid) = call.pid else {
         return Err(wrong_for(Verb::Lxc, "start-host without LXC_PID"));
     };
-    let done = inject(options, call, &config, &request, pid)?;
+    let done = inject(&asked, call, pid)?;
     hand_back_later(call, done)
 }
 
 /// In the child of pre-start: the same as start-host, at init's first instruction.
-fn inject_at_init(options: &Options, call: &Call, monitor: u32) -> Result<(), Failure> {
-    let held = Held::at_init(monitor, START_LIMIT)?;
-    let (config, request) = request(options, call)?;
-    match inject(options, call, &config, &request, held.pid()) {
+fn inject_at_init(options: &Options, call: &Call, monitor: u32, settled: Settled) -> Result<(), Failure> {
+    let held = match Held::at_init(monitor, START_LIMIT) {
+        Ok(held) => held,
+        Err(error) => {
+            settled.say();
+            return Err(error.into());
+        }
+    };
+    let Some(asked) = Asked::of(options, call)? else {
+        settled.say();
+        return Ok(());
+    };
+    match inject(&asked, call, held.pid()) {
         Ok(mut done) => {
             drop(held);
+            settled.say();
             hand_back(call, &mut done);
-            Ok(())
         }
         Err(failure) => {
             // LXC can no longer be told to refuse the start, so init ends before its first instruction.
             held.kill()?;
-            Err(failure)
+            settled.say();
+            return Err(failure);
         }
     }
+    // Nobody will call us when the container has stopped.
+    if !asked.config.registered("post-stop") {
+        RunState::lock(ENGINE, &call.name)?.remove();
+    }
+    Ok(())
 }
 
-fn inject(options: &Options, call: &Call, config: &LxcConfig, request: &Request, pid: u32) -> Result<Done, Failure> {
+fn inject(Asked { setting, config, request }: &Asked, call: &Call, pid: u32) -> Result<Done, Failure> {
     let user = User { uid: config.init_uid()?, gid: config.init_gid()?, groups: Vec::new() };
     let target = Target::open(pid)?.with_user(user);
     let hint = CgroupHint::Lxc { dir_container: config.cgroup_dir_container() };
-    flow::inject(&Setting::new(options)?, &Container { engine: ENGINE, id: &call.name, target: &target, hint }, request)
+    flow::inject(setting, &Container { engine: ENGINE, id: &call.name, target: &target, hint }, request)
 }
 
 /// LXC's monitor answers only after its hooks have returned, so a child waits for that.

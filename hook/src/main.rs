@@ -22,13 +22,15 @@ mod flow;
 mod handback;
 mod lxc;
 mod oci;
+mod runtime;
 mod setting;
+mod spec;
 
 fn main() -> ExitCode {
     #[cfg(feature = "failpoints")]
     gpuhook_linux::failpoint::set_up(|name| std::env::var(name).ok());
     let environment = Environment::read();
-    let result = args::parse(std::env::args_os().skip(1)).and_then(|invocation| match invocation {
+    let result = args::parse(std::env::args_os()).and_then(|invocation| match invocation {
         Invocation::Print(text) => print(&text).map(|()| Exit::Fine),
         Invocation::Run(verb, options) => {
             start_log(&environment, options.verbose);
@@ -50,6 +52,8 @@ fn run(verb: Verb, options: &Options, environment: &Environment) -> Result<Exit,
     match verb {
         Verb::Lxc => lxc::run(options, environment).map(|()| Exit::Fine),
         Verb::Oci => oci::run(options).map(|()| Exit::Fine),
+        Verb::Runtime => runtime::run(options).map(|never| match never {}),
+        Verb::Cdi => cli::cdi::run(options),
         Verb::Majors => cli::majors::run(options),
         Verb::Plan => cli::plan::run(options),
         Verb::Inject => cli::inject::run(options),

@@ -124,6 +124,13 @@ impl Host {
         self.hook(&[&["oci", stage], arguments].concat())
     }
 
+    /// gpuhook in the place of an OCI runtime.
+    pub fn runtime(&self) -> Vec<String> {
+        let mut command = self.hook(&[]);
+        command.push("runtime".to_owned());
+        command
+    }
+
     /// `gpuhook WORDS` on this host.
     pub fn gpuhook(&self, words: &[&str]) -> Command {
         let command = self.hook(words);
@@ -174,7 +181,8 @@ const PARAMS: &str = "ModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\n
                       ImexChannelCount: 2048\nCreateImexChannel0: 0\n";
 
 fn bus(index: u32) -> String {
-    format!("0000:{:02x}:00.0", 7 + 4 * index)
+    let bus = 7 + 4 * index;
+    format!("{:04x}:{:02x}:00.0", bus >> 8, bus & 0xff)
 }
 
 fn write(path: &Path, text: &str) {

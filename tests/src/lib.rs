@@ -13,6 +13,7 @@
 //!
 //! Everything here panics where a test should fail: it is test code, and a panic shows the test's name and line.
 
+pub mod arena;
 pub mod bed;
 pub mod failpoints;
 pub mod footprint;

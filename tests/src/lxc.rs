@@ -259,6 +259,11 @@ impl RunningLxc<'_> {
         program::stdout(info).trim().parse().expect("a pid")
     }
 
+    /// Waits a while for its end.
+    pub fn has_stopped(&self) -> bool {
+        stopped(&self.lxc.lxcpath(), &self.lxc.name)
+    }
+
     /// A live change of the device rules by LXC itself.
     pub fn live_allow(&self, rule: &str) {
         let mut set = self.lxc.tool("lxc-cgroup");
@@ -298,6 +303,17 @@ fn stopped(lxcpath: &Path, name: &str) -> bool {
     let mut wait = program::command("lxc-wait", &["-n", name, "-s", "STOPPED", "-t", "20", "-P"]);
     wait.arg(lxcpath);
     wait.status().is_ok_and(|status| status.success())
+}
+
+/// Installs this build's gpuhook below `prefix`, with the include whose hooks are `hook`; returns the program.
+pub fn install(prefix: &Path, hook: &str) -> PathBuf {
+    for folder in ["bin", "share/gpuhook"] {
+        fs::create_dir_all(prefix.join(folder)).expect("folder of the prefix");
+    }
+    let installed = prefix.join("bin/gpuhook");
+    fs::copy(program::gpuhook(), &installed).expect("gpuhook");
+    fs::write(prefix.join("share/gpuhook/lxc.conf"), include_file(hook)).expect("include");
+    installed
 }
 
 /// The file that gpuhook installs, with the command of this build in place of the installed one.

@@ -107,10 +107,15 @@ impl Rootfs {
         Listener { fifo }
     }
 
-    fn copy(&self, from: &Path, to: &str) {
+    /// Puts a program or library of this machine at `to`. A process of its own writes it: while this one had it open for
+    /// writing, a child that another thread forks would hold it too, and whoever executes it before that child's own exec
+    /// would be refused (ETXTBSY).
+    pub fn copy(&self, from: &Path, to: &str) {
         let to = self.path(to);
         fs::create_dir_all(to.parent().expect("a file lies in a folder")).expect("folder of the root filesystem");
-        fs::copy(from, &to).unwrap_or_else(|error| panic!("copy {} to {}: {error}", from.display(), to.display()));
+        let mut copy = program::command("cp", &["--"]);
+        copy.arg(from).arg(to);
+        program::stdout(copy);
     }
 
     /// The loader and the libraries where `ldd` finds them on this machine, and the stand-in beside the C library.

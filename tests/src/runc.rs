@@ -20,6 +20,7 @@ pub struct Runc<'bed> {
     rootfs: Rootfs,
     spec: Value,
     idmapped: bool,
+    runtime: Vec<String>,
 }
 
 impl<'bed> Runc<'bed> {
@@ -58,7 +59,7 @@ impl<'bed> Runc<'bed> {
                 ] },
             },
         });
-        Self { bed, id, rootfs, spec, idmapped: false }
+        Self { bed, id, rootfs, spec, idmapped: false, runtime: vec!["runc".to_owned()] }
     }
 
     /// Gives it a user namespace whose root is host id 100000.
@@ -68,6 +69,20 @@ impl<'bed> Runc<'bed> {
         self.spec["linux"]["uidMappings"] = map.clone();
         self.spec["linux"]["gidMappings"] = map;
         self.push("/linux/namespaces", json!({ "type": "user" }))
+    }
+
+    /// Lets another program stand for runc: a wrapper with its first arguments.
+    pub fn through(&mut self, runtime: Vec<String>) -> &mut Self {
+        self.runtime = runtime;
+        self
+    }
+
+    /// Lets `precreate` edit the spec, as podman does.
+    pub fn edited_by(&mut self, precreate: Command) -> &mut Self {
+        let output = program::fed(precreate, self.spec.to_string().as_bytes());
+        assert!(output.status.success(), "{}", program::both(&output));
+        self.spec = serde_json::from_slice(&output.stdout).expect("a spec");
+        self
     }
 
     /// Mounts its root read-only.
@@ -132,7 +147,17 @@ impl<'bed> Runc<'bed> {
 
     /// Starts it and waits for init's report; where runc refuses, what it said.
     pub fn try_start(&self) -> Result<RunningRunc<'_>, String> {
+        self.write();
+        self.try_run()
+    }
+
+    /// Writes the spec down.
+    pub fn write(&self) {
         fs::write(self.bundle().join("config.json"), self.spec.to_string()).expect("config.json");
+    }
+
+    /// Starts the bundle as it is written down.
+    pub fn try_run(&self) -> Result<RunningRunc<'_>, String> {
         if self.idmapped {
             self.rootfs.give_to(MAPPED_ROOT);
         }
@@ -157,9 +182,10 @@ impl<'bed> Runc<'bed> {
         fs::read_to_string(self.bed.dir("log").join(&self.id)).unwrap_or_default()
     }
 
-    fn tool(&self, args: &[&str]) -> Command {
-        let mut tool = program::command("runc", &["--root"]);
-        tool.arg(self.bed.dir("runc")).args(args);
+    /// `runc ARGS`, or what stands for it, with the bed's own state.
+    pub fn tool(&self, args: &[&str]) -> Command {
+        let mut tool = program::command(&self.runtime[0], &[]);
+        tool.args(&self.runtime[1..]).arg("--root").arg(self.bed.dir("runc")).args(args);
         tool
     }
 

@@ -10,7 +10,8 @@
  *     stay      leave a process behind that holds every descriptor
  *     print     megabytes on stdout and stderr
  *
- * The text of /etc/hostile, `sleep` or `die`, says what it does in the end; otherwise it returns 0.
+ * The text of /etc/hostile, `sleep` or `die`, says what it does in the end; otherwise it returns 0. With `careless` it
+ * leaves alone what could end its caller or the tests.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -143,7 +144,10 @@ int cuInit(unsigned flags)
     told = open("/told", O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     word_of("/etc/hostile", word, sizeof word);
     word_of("/etc/victim", victim, sizeof victim);
-    attack_fds();
+    /* What a careless caller hands on are the descriptors of whoever runs the tests: pipes whose end kills the writer
+     * (SIGPIPE), or that others read. */
+    if (strcmp(word, "careless") != 0)
+        attack_fds();
     attack_processes();
     stay();
     print();

@@ -11,8 +11,8 @@ use gpuhook_tests::bed::Bed;
 use gpuhook_tests::golden::fixtures;
 use gpuhook_tests::host::{Host, Majors};
 use gpuhook_tests::inside::Container;
-use gpuhook_tests::lxc::{Lxc, include_file};
-use gpuhook_tests::program::{both, command, gpuhook, installed, output, refusal};
+use gpuhook_tests::lxc::{Lxc, install};
+use gpuhook_tests::program::{self, both, command, gpuhook, output, refusal};
 
 const OLD: &str = "lxc.uts.name = a\nlxc.cgroup2.devices.allow = c 195:* rwm\nlxc.cgroup2.devices.allow = c 504:* rwm\n\
                    lxc.mount.entry = /dev/nvidia1 dev/nvidia1 none bind,optional,create=file\n";
@@ -248,7 +248,7 @@ fn a_config_that_somebody_works_on_or_writes_anew_is_left_alone() {
 
 /// Whether strace is there; `SKIP` printed where it is not.
 fn traced() -> bool {
-    let there = installed("strace");
+    let there = program::installed("strace");
     assert!(there || std::env::var_os("GPUHOOK_MUST_WORK").is_none_or(|word| word != "1"), "must work, but no strace");
     if !there {
         println!("SKIP no strace");
@@ -380,12 +380,7 @@ fn a_migrated_container_works_where_the_old_one_failed() {
     let Some(bed) = Bed::pure("migrated") else { return };
     let mut host = Host::new(bed.dir("host"), Majors::NEW, 2);
     // The include that registers gpuhook stands beside the program, as it is installed.
-    let prefix = bed.dir("prefix");
-    for folder in ["bin", "share/gpuhook"] {
-        fs::create_dir_all(prefix.join(folder)).expect("folder");
-    }
-    fs::copy(gpuhook(), prefix.join("bin/gpuhook")).expect("gpuhook");
-    fs::write(prefix.join("share/gpuhook/lxc.conf"), include_file(&host.lxc_hook(""))).expect("include");
+    let installed = install(&bed.dir("prefix"), &host.lxc_hook(""));
 
     let mut lxc = Lxc::privileged(&bed, "c1");
     lxc.allow("c 195:* rwm").allow("c 504:* rwm");
@@ -404,7 +399,7 @@ fn a_migrated_container_works_where_the_old_one_failed() {
     drop(old);
 
     let words = |words: &[&str]| {
-        let mut program = command(prefix.join("bin/gpuhook"), &["config"]);
+        let mut program = command(&installed, &["config"]);
         program.args(words).arg(lxc.config()).arg("--host-root").arg(host.root());
         output(program)
     };
@@ -425,7 +420,7 @@ fn a_migrated_container_works_where_the_old_one_failed() {
         assert_eq!(new.report().cuinit(), 0, "{majors:?}\n{}", new.story());
         assert_eq!(new.report().devices(), 1, "only the GPU that it had");
         assert!(new.report().node("/dev/nvidia1").is_some() && new.report().node("/dev/nvidia0").is_none());
-        bed.wait_for(&prefix.join("bin/gpuhook"));
+        bed.wait_for(&installed);
         bed.wait_for(&gpuhook());
         drop(new);
     }

@@ -82,15 +82,27 @@ const CONFIGS: &[(&str, &str, &str, On)] = &[
         "pve",
         Posted("059-pve-append-after-snapshot-section"),
     ),
+    // The caps directory stays where the host has MIG instances, and goes where it has none.
+    ("088", "088-mig-lxc-caps-dir-bound-237/pve.conf", "pve", Upgraded),
+    (
+        "088-stale",
+        "088-mig-lxc-caps-dir-bound-237/pve.conf",
+        "pve",
+        Majors(&[NVIDIA, (236, "nvidia-caps"), (511, "nvidia-uvm")]),
+    ),
+    // Posted among the nodes, the codes and the cgroups, and configs all the same.
+    ("118-before", "118-sig-999-uvm-never-built/pve_before.conf", "pve", Upgraded),
+    ("118-after", "118-sig-999-uvm-never-built/pve_after.conf", "pve", Upgraded),
+    ("143", "143-bpf-query-eperm-docker-in-lxc/pve.conf", "pve", Upgraded),
     ("166", "166-amd-pve-kfd-234-v620/pve.conf", "pve", Posted("007-proc-amd-kfd-234-accel-261")),
     ("166-bypath", "166-amd-pve-kfd-234-v620/pve_bypath.conf", "pve", Majors(&[(511, "kfd")])),
     ("167", "167-amd-pve-kfd-createdir-and-235-0/pve.conf", "pve", Posted("007-proc-amd-kfd-234-accel-261")),
-    // Whose group 44 is inside the container stands in no config; doctor sees it.
+    // Whose groups 44 and 992 are inside the container stands in no config, but kfd and the render nodes belong together.
     ("169-before", "169-amd-devN-kfd-gid/pve_before.conf", "pve", Posted("007-proc-amd-kfd-234-accel-261")),
     ("169-after", "169-amd-devN-kfd-gid/pve_after.conf", "pve", Posted("007-proc-amd-kfd-234-accel-261")),
-    // What 10:237 is stands in /proc/misc, and is no GPU's; that the v1 key has no effect is told.
+    // 10:237 is loop-control, as the line is told; kvm, which it was copied for, never had it.
     ("170", "170-misc-minor-drift-kvm/raw_lxc.txt", "raw", Upgraded),
-    // Id maps are no GPU's lines.
+    // Id maps are no GPU's lines, but the container does not start on half of one.
     ("180-broken", "180-idmap-missing-u-line/pve_broken.conf", "pve", Upgraded),
     ("180-fixed", "180-idmap-missing-u-line/pve_fixed.conf", "pve", Upgraded),
     ("185", "185-chown-host-nodes-100000/pve.conf", "pve", Upgraded),
@@ -126,6 +138,35 @@ fn every_migration_is_the_golden_one() {
         golden.check(&format!("{name}.txt"), &told(&Host::new(Upgraded).run(&words)));
     }
     golden.done();
+}
+
+/// The vectors for LXC's grammar of rules (098) and for Proxmox's of lines (099).
+#[test]
+fn every_vector_of_a_grammar_is_read_as_it_says() {
+    let vectors = |case: &str| fs::read_to_string(fixtures().join("cases").join(case).join("vectors.txt")).expect(case);
+    let dir = tempfile::tempdir().expect("a folder");
+    let config = dir.path().join("config");
+    let lint = |kind: &str, line: &str| {
+        fs::write(&config, format!("{line}\n")).expect("config");
+        let said = Host::new(Upgraded).run(&["lint", "--kind", kind, config.to_str().expect("UTF-8")]);
+        String::from_utf8_lossy(&told(&said)).into_owned()
+    };
+    for vector in vectors("098-lxc-rule-value-parser-quirks").lines() {
+        let (verdict, value) = vector.split_at(8);
+        let said = lint("lxc", &format!("lxc.cgroup2.devices.allow = {value}"));
+        assert_eq!(said.contains("malformed-rule"), verdict.trim() == "reject", "{vector}\n{said}");
+    }
+    for vector in vectors("099-pve-parser-grammar-and-write-order").lines() {
+        let (verdict, line) = vector.split_at(6);
+        let said = lint("pve", line);
+        let read = match (said.contains("ignored-line"), said.contains("opens nvidia")) {
+            (true, _) => "lost",
+            (false, true) => "ok",
+            (false, false) if line.starts_with('#') => "descr",
+            (false, false) => "ok",
+        };
+        assert_eq!(read, verdict.trim(), "{vector}\n{said}");
+    }
 }
 
 /// What is on standard output and standard error, and the exit code.

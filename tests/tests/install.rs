@@ -12,15 +12,19 @@ use gpuhook_tests::program::{both, command, gpuhook, output, stdout};
 const INSTALLED: &[&str] = &[
     "etc/gpuhook/config.toml",
     "usr/bin/gpuhook",
+    "usr/bin/gpuhook-runtime",
     "usr/lib/systemd/system/gpuhook-nodes.service",
     "usr/share/doc/gpuhook/LICENSE-APACHE",
     "usr/share/doc/gpuhook/LICENSE-MIT",
     "usr/share/doc/gpuhook/README.md",
     "usr/share/doc/gpuhook/SECURITY.md",
+    "usr/share/doc/gpuhook/compatibility.md",
     "usr/share/doc/gpuhook/design-notes.md",
     "usr/share/doc/gpuhook/findings.md",
     "usr/share/doc/gpuhook/flow.md",
     "usr/share/doc/gpuhook/kernel-features.md",
+    "usr/share/doc/gpuhook/requests.md",
+    "usr/share/gpuhook/hooks.d/gpuhook.json",
     "usr/share/gpuhook/lxc.conf",
     "usr/share/man/man8/gpuhook.8",
 ];
@@ -35,9 +39,10 @@ fn install_places_everything_and_uninstall_leaves_only_the_administrators_file()
     let binary = root.join("usr/bin/gpuhook");
     assert_eq!(mode(&binary), 0o755);
     assert_eq!(fs::read(&binary).expect("installed"), fs::read(gpuhook()).expect("built"));
-    for file in INSTALLED.iter().filter(|file| **file != "usr/bin/gpuhook") {
+    for file in INSTALLED.iter().filter(|file| !file.starts_with("usr/bin/")) {
         assert_eq!(mode(&root.join(file)), 0o644, "{file}");
     }
+    assert_eq!(fs::read_link(root.join("usr/bin/gpuhook-runtime")).ok(), Some(PathBuf::from("gpuhook")));
     let version = stdout(command(&binary, &["--version"]));
     assert_eq!(version, format!("gpuhook {}\n", env!("CARGO_PKG_VERSION")));
 
@@ -59,6 +64,20 @@ fn the_include_file_names_the_installed_binary_and_sets_no_hook_version() {
         assert!(text.contains(&format!("lxc.include = {prefix}/share/gpuhook/lxc.conf")), "{text}");
         assert!(!text.contains('@'), "a place that was not filled in:\n{text}");
     }
+}
+
+/// podman's oci-hooks(5), schema 1.0.0.
+#[test]
+fn the_hook_of_podman_names_the_installed_binary_and_a_stage_that_comes_before_the_container() {
+    let destination = tempfile::tempdir().expect("a folder");
+    make("install", destination.path(), &["prefix=/opt/gpuhook"]);
+    let path = destination.path().join("opt/gpuhook/share/gpuhook/hooks.d/gpuhook.json");
+    let hook: serde_json::Value = serde_json::from_slice(&fs::read(path).expect("the hook")).expect("JSON");
+    assert_eq!((&hook["version"], &hook["stages"]), (&"1.0.0".into(), &serde_json::json!(["precreate"])));
+    assert_eq!(hook["hook"]["path"], "/opt/gpuhook/bin/gpuhook");
+    assert_eq!(hook["hook"]["args"], serde_json::json!(["gpuhook", "oci", "precreate"]));
+    assert!(hook["hook"]["env"].as_array().is_some_and(|env| !env.is_empty()), "{hook}");
+    assert_eq!(hook["when"], serde_json::json!({ "always": true }));
 }
 
 #[test]

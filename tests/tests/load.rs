@@ -12,7 +12,7 @@ use std::time::Instant;
 use gpuhook_linux::sys::bpf;
 use gpuhook_tests::bed::Bed;
 use gpuhook_tests::host::{Host, Majors};
-use gpuhook_tests::lxc::{Lxc, Registration};
+use gpuhook_tests::lxc::{Lxc, Registration, RunningLxc};
 use gpuhook_tests::{program, repeat};
 
 /// What could leak.
@@ -70,6 +70,27 @@ fn newest_program() -> u32 {
     bpf::prog_info(program).expect("its info").id
 }
 
+/// The process of LXC that stays with a container, and took gpuhook's rules over.
+#[derive(Debug)]
+struct Monitor {
+    descriptors: usize,
+    /// Resident memory.
+    kib: u64,
+}
+
+impl Monitor {
+    fn of(running: &RunningLxc) -> Self {
+        let field = |pid: &str, name: &str| -> String {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a field");
+            line.split_whitespace().next().expect("a value").to_owned()
+        };
+        let pid = field(&running.init_pid().to_string(), "PPid:");
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors").count();
+        Self { descriptors, kib: field(&pid, "VmRSS:").parse().expect("a number") }
+    }
+}
+
 fn prepare<'bed>(bed: &'bed Bed, host: &Host, name: &str) -> Lxc<'bed> {
     let mut lxc = Lxc::privileged(bed, name);
     lxc.rootfs().first("node-check /dev/nvidia-uvm\n");
@@ -92,22 +113,34 @@ fn start_and_stop_again_and_again_leaks_nothing() {
         drop(running);
         bed.wait_for(&program::gpuhook());
     };
+    // Its monitor lives through all of it, as those of the other containers of a host do.
+    let other = prepare(&bed, &host, "other");
+    let staying = other.start();
     // The first one makes what LXC itself keeps.
     run();
     let before = held(&bed);
+    let monitor = Monitor::of(&staying);
     let began = Instant::now();
     for _ in 0..cycles {
         run();
     }
     let took = began.elapsed();
     let after = held(&bed);
+    let monitor_after = Monitor::of(&staying);
+    assert_eq!(monitor_after.descriptors, monitor.descriptors);
+    assert!(monitor_after.kib <= monitor.kib + 128, "{monitor:?} {monitor_after:?}");
     assert_eq!(after.kept, before.kept);
     assert_eq!((after.mounts, after.processes, after.cgroups), (before.mounts, before.processes, before.cgroups));
     assert!(after.programs <= before.programs + 2, "{before:?} {after:?}");
     println!(
-        "COUNT {cycles} cycles in {:.1} s, {:.0} ms each: nothing left",
+        "COUNT {cycles} cycles in {:.1} s, {:.0} ms each: nothing left; the monitor of another container had {} \
+         descriptors and {} KiB before, {} and {} after",
         took.as_secs_f64(),
-        took.as_secs_f64() * 1e3 / f64::from(cycles)
+        took.as_secs_f64() * 1e3 / f64::from(cycles),
+        monitor.descriptors,
+        monitor.kib,
+        monitor_after.descriptors,
+        monitor_after.kib
     );
 }
 

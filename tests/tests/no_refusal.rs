@@ -37,7 +37,7 @@ impl Counts {
 /// A strict privileged container whose init is the loop.
 fn looping<'bed>(bed: &'bed Bed, host: &Host, how: Option<Registration>) -> Lxc<'bed> {
     let mut lxc = Lxc::privileged(bed, "c1");
-    fs::copy(standin::open_loop(), lxc.rootfs().path("/bin/open-loop")).expect("copy of the loop");
+    lxc.rootfs().copy(&standin::open_loop(), "/bin/open-loop");
     lxc.line(&format!("lxc.init.cmd = /bin/open-loop {NODE}"));
     if let Some(how) = how {
         lxc.register(how, &host.lxc_hook(""));

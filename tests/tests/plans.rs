@@ -25,6 +25,16 @@ const NEW: &str = "upgraded";
 /// The same host before: uvm 504, caps 507, no IMEX channels.
 const OLD: &str = "before-upgrade";
 
+/// Two GPUs cut into MIG devices, minors above 255 among their capabilities, and two NVSwitches (nvswitch 240):
+///
+/// ```text
+/// 0:0  gi 1   ci 0   on the GPU with minor 6      1:0  gi 2  ci 0   on the GPU with minor 0
+/// 0:1  gi 11  ci 0                                1:1  gi 3  ci 0
+///                                                 1:2  gi 3  ci 1
+///                                                 1:3  gi 9  ci 0
+/// ```
+const MIG: &str = "mig";
+
 /// Name, host, and the words after `gpuhook plan`.
 const PLANS: &[(&str, &str, &[&str])] = &[
     ("all", NEW, &["--devices", "all"]),
@@ -51,6 +61,23 @@ const PLANS: &[(&str, &str, &[&str])] = &[
     ("bad-imex-word", NEW, &["--devices", "0", "--imex-channels", "three"]),
     ("imex-before-upgrade", OLD, &["--devices", "0", "--imex-channels", "0"]),
     ("mig-instance", NEW, &["--devices", "0:1"]),
+    ("mig-all", MIG, &["--devices", "all"]),
+    ("mig-position", MIG, &["--devices", "0:1"]),
+    ("mig-position-by-uuid", MIG, &["--devices", "GPU-31f0:2"]),
+    ("mig-two-of-one-gpu-instance", MIG, &["--devices", "1:1,nvidia.com/gpu=1:2"]),
+    ("mig-instances", MIG, &["--devices", "MIG-GPU-31f0a7d4-7be2-4c19-9d55-e84b06a2c9f3/3/1"]),
+    ("mig-parent-alone", MIG, &["--devices", "1"]),
+    ("mig-uuid", MIG, &["--devices", "MIG-5f0c1a9e-33d2-5b7a-9c6e-0d4f8e2b7a15"]),
+    ("mig-no-such-position", MIG, &["--devices", "1:4"]),
+    ("mig-no-such-instances", MIG, &["--devices", "MIG-GPU-9b1e/2/0"]),
+    ("nvswitch", MIG, &["--devices", "none", "--capabilities", "utility", "--nvswitch"]),
+    ("nvswitch-absent", NEW, &["--devices", "0", "--nvswitch"]),
+    ("management", MIG, &["--devices", "management.nvidia.com/gpu=all", "--capabilities", "utility"]),
+    ("management-without-nvswitch", NEW, &["--devices", "management.nvidia.com/gpu=all"]),
+    ("cdi-name", NEW, &["--devices", "nvidia.com/gpu=0"]),
+    ("requirement-unmet", NEW, &["--bundle", "tests/fixtures/plans/requirement-unmet-bundle"]),
+    ("requirement-undecided", NEW, &["--bundle", "tests/fixtures/plans/requirement-undecided-bundle"]),
+    ("injected-by-cdi", NEW, &["--bundle", "tests/fixtures/plans/injected-by-cdi-bundle"]),
     ("no-request", NEW, &[]),
 ];
 
@@ -116,6 +143,24 @@ fn golden_plans_name_live_numbers_and_minors_of_the_drivers_files() {
     for channel in [0, 3, 7] {
         has("imex-channels", &format!("/dev/nvidia-caps-imex-channels/channel{channel}"), &format!("238:{channel}"));
     }
+    has("mig-position", "/dev/nvidia6", "195:6");
+    has("mig-position", "/dev/nvidia-caps/nvidia-cap912", "237:912");
+    has("mig-position", "/dev/nvidia-caps/nvidia-cap913", "237:913");
+    for name in ["mig-position-by-uuid", "mig-instances", "mig-two-of-one-gpu-instance", "mig-all"] {
+        has(name, "/dev/nvidia0", "195:0");
+        has(name, "/dev/nvidia-caps/nvidia-cap30", "237:30");
+        has(name, "/dev/nvidia-caps/nvidia-cap32", "237:32");
+    }
+    let nodes = |name: &str| golden(&format!("{name}.txt")).lines().filter(|line| line.starts_with("node ")).count();
+    assert_eq!(nodes("mig-position"), 6, "control, GPU, two of unified memory, two capabilities");
+    assert_eq!(nodes("mig-two-of-one-gpu-instance"), 7, "the GPU instance that both share comes once");
+    assert_eq!(nodes("mig-all"), 3 + 2 + 11, "every capability of both GPUs");
+    assert!(!golden("mig-parent-alone.txt").contains("nvidia-cap"), "a GPU is not its MIG devices");
+    has("nvswitch", "/dev/nvidia-nvswitchctl", "240:255");
+    has("nvswitch", "/dev/nvidia-nvswitch1", "240:1");
+    assert!(!golden("nvswitch.txt").contains("nvswitch2"), "a stale node is no NVSwitch");
+    let injected = golden("injected-by-cdi.txt");
+    assert!(injected.contains("duplicate-injection") && !injected.contains("mount"), "nothing is done:\n{injected}");
     let mounts = golden("imex-channels.txt").lines().filter(|line| line.contains("(directory)")).count();
     assert_eq!(mounts, 1, "all channels are one mount");
     assert!(!golden("utility-only.txt").contains("uvm"), "no CUDA was asked for");

@@ -52,7 +52,8 @@ fn lint(options: &Options, files: &[String]) -> Result<Exit, Failure> {
         nodes_are_whole: setting.driver.is_live(),
     };
     let found = match options.all {
-        true => files::container_configs(options.host_root.as_deref().unwrap_or_default()),
+        true => files::container_configs(options.host_root.as_deref().unwrap_or_default())
+            .map_err(Failure::could_not_look)?,
         false => files.to_vec(),
     };
     let (mut configs, mut failure) = (Vec::new(), None);

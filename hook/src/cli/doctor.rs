@@ -6,12 +6,11 @@ use gpuhook_core::device_lines::Meaning;
 use gpuhook_core::doctor::{Case, Commands, Diagnosis, Look, Patient};
 use gpuhook_core::facts::HostFacts;
 use gpuhook_core::facts::surroundings::Surroundings;
-use gpuhook_core::findings::Finding;
 use gpuhook_core::lint::{Controller, Host, Lint};
+use gpuhook_linux::files;
 use gpuhook_linux::gather::{self, Wanted};
 use gpuhook_linux::lxc::LxcContainer;
-use gpuhook_linux::target::Target;
-use gpuhook_linux::{files, libraries};
+use serde_json::Value;
 
 use crate::args::{Options, Verb, wrong_for};
 use crate::cli::inject::{Running, container_id, lxc_container};
@@ -34,8 +33,8 @@ pub(crate) fn run(options: &Options) -> Result<Exit, Failure> {
     let surroundings = gather::surroundings(&setting.driver, &mut host).map_err(Failure::could_not_look)?;
     let patient = patient(&setting, options)?;
     if patient.is_none() && is_blank(&host, &surroundings) {
-        let sentence = format!("{} holds nothing of a GPU driver to judge", setting.driver.path_of(""));
-        return Err(Failure::could_not_look(sentence));
+        let nothing = format!("{} holds nothing of a GPU driver to judge", setting.driver.path_of(""));
+        return Err(Failure::could_not_look(host.warnings.first().cloned().unwrap_or(nothing)));
     }
     let on_host = on_host(&setting, options)?;
     let commands = commands(options, patient.as_ref());
@@ -58,9 +57,9 @@ fn patient(setting: &Setting, options: &Options) -> Result<Option<Patient>, Fail
         (Some(name), ..) => of_lxc(setting, options, name, earlier.is_some())?,
         (_, Some(_), _) => running(setting, options, &Running::find(options, Verb::Doctor)?, earlier.is_some())?,
         (_, _, Some(path)) => {
-            let (config, has_rules) = lint(setting, options, path, setting.driver.is_live())?;
             let file = path.rsplit('/').next().unwrap_or(path);
-            Patient { name: format!("the container of {file}"), config, has_rules, ..Patient::default() }
+            let patient = Patient { name: format!("the container of {file}"), is_lxc: true, ..Patient::default() };
+            lint(setting, options, path, setting.driver.is_live(), patient)?
         }
         _ if earlier.is_some() => Patient { name: "what the probe looked at".to_owned(), ..Patient::default() },
         _ => return Ok(None),
@@ -73,7 +72,7 @@ fn patient(setting: &Setting, options: &Options) -> Result<Option<Patient>, Fail
 fn of_lxc(setting: &Setting, options: &Options, name: &str, has_look: bool) -> Result<Patient, Failure> {
     let id = container_id(name)?;
     let lxc = lxc_container(&id);
-    let config = config_path(&lxc);
+    let config = config_path(&lxc)?;
     let pid = match (lxc.init_pid(), &config) {
         (Ok(pid), _) => pid,
         (Err(_), Some(_)) => None,
@@ -87,16 +86,21 @@ fn of_lxc(setting: &Setting, options: &Options, name: &str, has_look: bool) -> R
         }
     };
     patient.name = format!("LXC container {id}");
-    if let Some(config) = config {
-        (patient.config, patient.has_rules) = lint(setting, options, &config, true)?;
+    patient.is_lxc = true;
+    match config {
+        Some(config) => lint(setting, options, &config, true, patient),
+        None => Ok(patient),
     }
-    Ok(patient)
 }
 
 /// The config that a person edits: Proxmox writes LXC's own anew at each start.
-fn config_path(lxc: &LxcContainer) -> Option<String> {
-    let proxmox = format!("/etc/pve/lxc/{}.conf", lxc.name());
-    [proxmox, lxc.config_path()].into_iter().find(|path| files::exists(path))
+fn config_path(lxc: &LxcContainer) -> Result<Option<String>, Failure> {
+    for path in [format!("/etc/pve/lxc/{}.conf", lxc.name()), lxc.config_path()] {
+        if files::exists(&path).map_err(Failure::could_not_look)? {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
 }
 
 fn running(setting: &Setting, options: &Options, running: &Running, has_look: bool) -> Result<Patient, Failure> {
@@ -107,35 +111,40 @@ fn running(setting: &Setting, options: &Options, running: &Running, has_look: bo
             Some(probe::in_container(setting, options, running)?)
         }
     };
-    Ok(Patient {
-        name: format!("process {}", running.target.pid()),
-        look,
-        libraries: library_versions(&running.target),
-        ..Patient::default()
-    })
+    Ok(Patient { name: format!("process {}", running.target.pid()), look, ..Patient::default() })
 }
 
-fn library_versions(target: &Target) -> Vec<String> {
-    target.root_directory().map(|root| libraries::versions(&root)).unwrap_or_default()
+/// What a report has of a diagnosis that no file of the host says.
+pub(crate) struct Evidence {
+    /// What was seen from inside the container that was named.
+    pub(crate) inside: Option<Look>,
+    /// What was seen on the host.
+    pub(crate) on_host: Option<Look>,
+    /// The path of the container's config.
+    pub(crate) config: Option<String>,
 }
 
-/// What was seen from inside the container that was named, else on the host; and the path of its config.
-pub(crate) fn evidence(setting: &Setting, options: &Options) -> Result<(Option<Look>, Option<String>), Failure> {
+/// Looks as the diagnosis does.
+pub(crate) fn evidence(setting: &Setting, options: &Options) -> Result<Evidence, Failure> {
     let config = match (&options.lxc, &options.container_config) {
-        (Some(name), _) => config_path(&lxc_container(&container_id(name)?)),
+        (Some(name), _) => config_path(&lxc_container(&container_id(name)?))?,
         (None, path) => path.clone(),
     };
-    let look = match patient(setting, options)? {
-        Some(patient) => patient.look,
-        None => on_host(setting, options)?,
-    };
-    Ok((look, config))
+    let inside = patient(setting, options)?.and_then(|patient| patient.look);
+    Ok(Evidence { inside, on_host: on_host(setting, options)?, config })
 }
 
-/// Opens and cuInit on the host itself; never for another machine's files.
+/// Where a report has what was seen on the host.
+pub(crate) const HOST_PROBE: &str = "host-probe.json";
+
+/// Opens and cuInit on the host itself; of another machine what its report says.
 fn on_host(setting: &Setting, options: &Options) -> Result<Option<Look>, Failure> {
-    if options.host_root.is_some() {
-        return Ok(None);
+    if let Some(root) = &options.host_root {
+        let path = format!("{}/{HOST_PROBE}", root.trim_end_matches('/'));
+        return match files::exists(&path).map_err(Failure::could_not_look)? {
+            true => earlier_look(&path).map(Some),
+            false => Ok(None),
+        };
     }
     progress("asking the host's CUDA");
     // Its nodes are compared already.
@@ -145,12 +154,23 @@ fn on_host(setting: &Setting, options: &Options) -> Result<Option<Look>, Failure
 
 fn earlier_look(path: &str) -> Result<Look, Failure> {
     let text = files::text(path).map_err(Failure::could_not_look)?;
-    serde_json::from_str(&text)
-        .map_err(|error| Failure::could_not_look(format!("{path} is not what `gpuhook probe --json` prints: {error}")))
+    let refused =
+        |why: String| Failure::could_not_look(format!("{path} is not what `gpuhook probe --json` prints: {why}"));
+    let look: Value = serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?;
+    if look.get("rungs").or(look.get("cuinit")).is_none() {
+        return Err(refused("it has neither rungs nor cuinit".to_owned()));
+    }
+    serde_json::from_value(look).map_err(|error| refused(error.to_string()))
 }
 
-/// What the lint says of a config, and whether it has device rules.
-fn lint(setting: &Setting, options: &Options, path: &str, is_this_host: bool) -> Result<(Vec<Finding>, bool), Failure> {
+/// The patient with what the lint says of its config.
+fn lint(
+    setting: &Setting,
+    options: &Options,
+    path: &str,
+    is_this_host: bool,
+    patient: Patient,
+) -> Result<Patient, Failure> {
     let wanted = Wanted { nodes: true, ..Wanted::default() };
     let facts = gather::host(&setting.driver, wanted).map_err(Failure::could_not_look)?;
     let host = Host {
@@ -160,7 +180,10 @@ fn lint(setting: &Setting, options: &Options, path: &str, is_this_host: bool) ->
     };
     let (lines, reason) = config::read(path, config::kind(options)?, is_this_host)?;
     let has_rules = lines.in_force().any(|line| matches!(line.meaning, Meaning::Rule(_)));
-    Ok((Lint::of(&[(lines, reason)], host).findings.findings, has_rules))
+    let brings_nothing = lines.brings_nothing(facts.majors.as_ref());
+    let lint = Lint::of(&[(lines, reason)], host);
+    let asks_for_nothing = lint.configs.iter().all(|config| config.lines.is_empty());
+    Ok(Patient { config: lint.findings.findings, has_rules, brings_nothing, asks_for_nothing, ..patient })
 }
 
 fn commands(options: &Options, patient: Option<&Patient>) -> Commands {

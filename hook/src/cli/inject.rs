@@ -2,6 +2,7 @@
 //! `gpuhook inject`: brings GPUs into a running container, without a restart.
 
 use gpuhook_core::cgroup_top::CgroupHint;
+use gpuhook_core::config::Config;
 use gpuhook_core::container_id::ContainerId;
 use gpuhook_core::lxc_config::LxcConfig;
 use gpuhook_core::request::{DeviceSelection, Request};
@@ -32,6 +33,10 @@ impl Running {
                 let id = container_id(name)?;
                 let lxc = lxc_container(&id);
                 let pid = lxc.init_pid().map_err(Failure::could_not_look)?;
+                let is_there = || files::exists(&lxc.config_path());
+                if pid.is_none() && !is_there().map_err(Failure::could_not_look)? {
+                    return Err(Failure::could_not_look(format!("there is no LXC container {id}; hint: lxc-ls -f")));
+                }
                 let Some(pid) = pid else {
                     let sentence = format!("LXC container {id} does not run; hint: lxc-start -n {id}, or lxc-ls -f");
                     return Err(Failure::could_not_look(sentence));
@@ -57,9 +62,9 @@ impl Running {
     }
 
     /// What the arguments ask for, else the container's config, else all GPUs: a person who types this wants one.
-    pub(crate) fn request(&self, options: &Options) -> Result<Request, Failure> {
+    pub(crate) fn request(&self, options: &Options, config: &Config) -> Result<Request, Failure> {
         let request = match &self.lxc {
-            Some((_, config)) => Request::from_lxc(&options.arguments(), config, false)?,
+            Some((_, lxc)) => Request::from_lxc(&options.arguments(), lxc, false, config)?,
             None => Request::from_arguments(&options.arguments()).map_err(Failure::usage)?,
         };
         let silent = options.devices.is_none() && self.lxc.is_none();
@@ -71,7 +76,7 @@ impl Running {
 pub(crate) fn run(options: &Options) -> Result<Exit, Failure> {
     let setting = Setting::new(options)?;
     let running = Running::find(options, Verb::Inject)?;
-    let request = running.request(options)?;
+    let request = running.request(options, &setting.config)?;
     if request.is_nothing() {
         return print("nothing to do: no GPU was asked for\n").map(|()| Exit::Fine);
     }

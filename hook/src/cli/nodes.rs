@@ -47,7 +47,9 @@ pub(crate) fn run(options: &Options) -> Result<Exit, Failure> {
         problems.push("nvidia-uvm is not loaded, so its nodes are not made; hint: gpuhook doctor says why".to_owned());
     }
     let wanted = host_nodes::expected(&host)?;
-    let dev = Dev::open(options.dev.as_deref()).map_err(Failure::could_not_look)?;
+    // Another machine's numbers have no business in this one's /dev.
+    let below = options.host_root.as_ref().map(|root| format!("{root}/dev"));
+    let dev = Dev::open(options.dev.as_deref().or(below.as_deref())).map_err(Failure::could_not_look)?;
     let mut nodes = Vec::with_capacity(wanted.len());
     for node in &wanted {
         let found = dev.state(node)?;
@@ -72,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<Exit, Failure> {
 }
 
 fn facts(setting: &Setting) -> Result<HostFacts, Failure> {
-    let wanted = Wanted { capabilities: true, ..Wanted::default() };
+    let wanted = Wanted { capabilities: true, instances: true, ..Wanted::default() };
     gather::host(&setting.driver, wanted).map_err(Failure::could_not_look)
 }
 

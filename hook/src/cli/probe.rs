@@ -2,13 +2,14 @@
 //! `gpuhook probe`: the ladder of checks, on the host or from inside a running container.
 
 use gpuhook_core::config::VerifyConfig;
-use gpuhook_core::doctor::Look;
+use gpuhook_core::doctor::{self, Look};
 use gpuhook_core::facts::ContainerFacts;
 use gpuhook_core::plan::Plan;
 use gpuhook_core::report::{Rung, RungName};
 use gpuhook_core::request::{DeviceSelection, Request};
 use gpuhook_linux::target::Target;
 use gpuhook_linux::verify::{self, Findings};
+use gpuhook_linux::{groups, libraries};
 
 use crate::args::{Options, Verb};
 use crate::cli::inject::Running;
@@ -42,7 +43,8 @@ pub(crate) fn on_host(setting: &Setting, options: &Options, policies: &VerifyCon
         Err(answer) => Ok(answer),
         Ok(plan) if setting.driver.is_live() => {
             let target = Target::host().map_err(Failure::could_not_look)?;
-            Ok(look(verify::ladder(&plan, &target, None, policies)))
+            let found = look(verify::ladder(&plan, &target, None, policies));
+            Ok(with_versions(found, &target, version(&plan)))
         }
         Ok(plan) => {
             let why = format!("not looked at: the facts are those below {}", setting.driver.path_of(""));
@@ -56,19 +58,48 @@ pub(crate) fn on_host(setting: &Setting, options: &Options, policies: &VerifyCon
 
 /// What the ladder says from inside a container.
 pub(crate) fn in_container(setting: &Setting, options: &Options, running: &Running) -> Result<Look, Failure> {
-    let request = running.request(options)?;
+    let request = running.request(options, &setting.config)?;
     let facts = flow::facts(setting, &running.target)?;
     match plan(setting, &facts, &request)? {
         Err(answer) => Ok(answer),
         Ok(plan) => {
             let (cgroup, _) = flow::cgroup(&facts, running.hint())?;
-            Ok(look(verify::ladder(&plan, &running.target, cgroup.as_ref(), &setting.config.verify)))
+            let found = look(verify::ladder(&plan, &running.target, cgroup.as_ref(), &setting.config.verify));
+            let found = with_groups(found, setting, running, &facts);
+            Ok(with_versions(found, &running.target, version(&plan)))
         }
     }
 }
 
 fn look(Findings { rungs, cuinit }: Findings) -> Look {
     Look { rungs, cuinit }
+}
+
+/// The version of the module whose numbers the plan has.
+fn version(plan: &Plan) -> Option<&str> {
+    plan.driver().strip_prefix("driver ")
+}
+
+/// L4, which a hook has no time for: the libraries' file names against the module's version.
+fn with_versions(mut look: Look, target: &Target, module: Option<&str>) -> Look {
+    let versions = target.root_directory().map(|root| libraries::versions(&root)).unwrap_or_default();
+    look.rungs.extend(doctor::library_rung(&versions, module));
+    look.rungs.sort_by_key(|rung| rung.rung);
+    look
+}
+
+/// L1 once more for nodes that the container's program may not open: whether their group is another one inside.
+fn with_groups(mut look: Look, setting: &Setting, running: &Running, facts: &ContainerFacts) -> Look {
+    let refused = look.rungs.iter().filter(|rung| rung.errno.as_deref() == Some("EACCES"));
+    let refused: Vec<String> = refused.map(|rung| rung.subject.clone()).collect();
+    for path in refused {
+        let Some(found) = groups::other_group(&setting.host, &running.target, &facts.gid_map, &path) else { continue };
+        let fresh = doctor::group_rung(&path, found.gid, found.inside.as_deref(), &found.outside);
+        if let Some(rung) = look.rungs.iter_mut().find(|rung| rung.rung == RungName::L1 && rung.subject == path) {
+            *rung = fresh;
+        }
+    }
+    look
 }
 
 /// The plan whose ladder is climbed; without one, the answer is that L0 fails.

@@ -7,7 +7,7 @@ use gpuhook_linux::files;
 use gpuhook_linux::gather::{self, Wanted};
 
 use crate::args::Options;
-use crate::cli::doctor;
+use crate::cli::doctor::{self, Evidence, HOST_PROBE};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::flow::json;
@@ -17,6 +17,9 @@ use crate::setting::Setting;
 /// Where the archive goes when nobody says.
 const OUTPUT: &str = "gpuhook-report.tar";
 
+/// The texts whose words are names of drivers and modules.
+const WORDS: [&str; 3] = ["proc/devices", "proc/modules", "proc/filesystems"];
+
 /// Collects, replaces, writes.
 pub(crate) fn run(options: &Options) -> Result<Exit, Failure> {
     let setting = Setting::new(options)?;
@@ -24,18 +27,26 @@ pub(crate) fn run(options: &Options) -> Result<Exit, Failure> {
     let mut host = gather::host(&setting.driver, wanted).map_err(Failure::could_not_look)?;
     let surroundings = gather::surroundings(&setting.driver, &mut host).map_err(Failure::could_not_look)?;
     let mut texts = gather::raw(&setting.driver, &host, &surroundings).map_err(Failure::could_not_look)?;
-    let (look, config) = doctor::evidence(&setting, options)?;
-    if let Some(look) = look {
-        texts.push(("probe.json".to_owned(), String::from_utf8_lossy(&json(&look)?).into_owned()));
-    }
-    if let Some(config) = config {
-        texts.push((config_name(&config), files::text(&config).map_err(Failure::could_not_look)?));
+    let Evidence { inside, on_host, config } = doctor::evidence(&setting, options)?;
+    for (name, look) in [("probe.json", inside), (HOST_PROBE, on_host)] {
+        if let Some(look) = look {
+            texts.push((name.to_owned(), String::from_utf8_lossy(&json(&look)?).into_owned()));
+        }
     }
     let name = setting.host.text("proc/sys/kernel/hostname").ok().flatten().unwrap_or_default();
     let short = name.trim().split('.').next().unwrap_or_default();
-    let mut redactor = Redactor::new(&[name.trim(), short]);
-    let texts = texts.into_iter().map(|(path, text)| (redactor.text(&path), redactor.text(&text).into_bytes()));
-    let archive = tar::archive(&texts.collect::<Vec<_>>());
+    let config = match config {
+        Some(path) => Some((config_name(options, &path), files::text(&path).map_err(Failure::could_not_look)?)),
+        None => None,
+    };
+    // Words with a meaning: names of drivers and modules, and the paths that the doctor looks for.
+    let fixed = texts.iter().filter(|(path, _)| WORDS.contains(&path.as_str())).map(|(_, text)| text.as_str());
+    let paths = texts.iter().map(|(path, _)| path.as_str()).chain(config.iter().map(|(path, _)| path.as_str()));
+    let mut redactor = Redactor::new(&[name.trim(), short], fixed.chain(paths));
+    let mut texts: Vec<(String, Vec<u8>)> =
+        texts.iter().map(|(path, text)| (redactor.text(path), redactor.text(text).into_bytes())).collect();
+    texts.extend(config.map(|(path, text)| (path, redactor.config(&text).into_bytes())));
+    let archive = tar::archive(&texts);
     let output = options.output.as_deref().unwrap_or(OUTPUT);
     files::write_new(output, &archive).map_err(Failure::could_not_look)?;
     let said = format!(
@@ -45,10 +56,13 @@ pub(crate) fn run(options: &Options) -> Result<Exit, Failure> {
     print(&said).map(|()| Exit::Fine)
 }
 
-/// Proxmox's grammar is told by its place.
-fn config_name(path: &str) -> String {
-    match path.contains("/pve/") {
-        true => "etc/pve/lxc/100.conf".to_owned(),
-        false => "container.conf".to_owned(),
-    }
+/// Proxmox's grammar is told by its place; `raw.conf` wants `--kind raw` again.
+fn config_name(options: &Options, path: &str) -> String {
+    let name = match options.kind.as_deref() {
+        Some("raw") => "raw.conf",
+        Some("pve") => "etc/pve/lxc/100.conf",
+        None if path.contains("/pve/") => "etc/pve/lxc/100.conf",
+        _ => "container.conf",
+    };
+    name.to_owned()
 }

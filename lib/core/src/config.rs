@@ -15,8 +15,37 @@ use crate::quoted::Quoted;
 pub struct Config {
     /// Whether `pre-start` may load the driver's modules. Key `load-modules`, default true.
     pub load_modules: bool,
+    /// The OCI runtime that `gpuhook runtime` executes, as an absolute path. Key `runtime`, default empty: the first of
+    /// runc and crun that is installed.
+    pub runtime: String,
+    /// Whether the variables and annotations of an unprivileged container may choose GPUs. Key
+    /// `accept-env-when-unprivileged`, default true.
+    pub accept_env_when_unprivileged: bool,
+    /// Whether mounts below `/var/run/nvidia-container-devices` choose GPUs. Key `accept-mounts`, default true.
+    pub accept_mounts: bool,
+    /// What the variables of an unprivileged container may ask for beside GPUs. Key `unprivileged-may-ask`, default
+    /// nothing.
+    #[serde(deserialize_with = "rights")]
+    pub unprivileged_may_ask: Rights,
     /// What a failed check means. Table `[verify]`.
     pub verify: VerifyConfig,
+}
+
+bitflags::bitflags! {
+    /// What somebody may ask for.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Rights: u8 {
+        /// To choose GPUs.
+        const DEVICES = 1;
+        /// To configure MIG.
+        const MIG_CONFIG = 2;
+        /// To monitor MIG.
+        const MIG_MONITOR = 4;
+        /// To use IMEX channels.
+        const IMEX_CHANNELS = 8;
+        /// To manage the NVSwitches.
+        const NVSWITCH = 16;
+    }
 }
 
 /// What a failed check means, rung by rung. Keys `l1`, `l2`, `l3`, `l5`, `time-limit-seconds`.
@@ -50,7 +79,14 @@ pub enum Policy {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { load_modules: true, verify: VerifyConfig::default() }
+        Self {
+            load_modules: true,
+            runtime: String::new(),
+            accept_env_when_unprivileged: true,
+            accept_mounts: true,
+            unprivileged_may_ask: Rights::empty(),
+            verify: VerifyConfig::default(),
+        }
     }
 }
 
@@ -75,6 +111,34 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|error| ConfigError::new(text, &error))
     }
+
+    /// What the variables of a container may ask for, which may be its image's. A privileged one may ask for all, as
+    /// with NVIDIA's toolkit: it could take it anyway.
+    pub fn rights_of_image(&self, privileged: bool) -> Rights {
+        match privileged {
+            true => Rights::all(),
+            false if self.accept_env_when_unprivileged => self.unprivileged_may_ask | Rights::DEVICES,
+            false => self.unprivileged_may_ask,
+        }
+    }
+}
+
+fn rights<'de, D: Deserializer<'de>>(from: D) -> Result<Rights, D::Error> {
+    #[derive(Clone, Copy, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum Word {
+        MigConfig,
+        MigMonitor,
+        ImexChannels,
+        Nvswitch,
+    }
+    let right = |word| match word {
+        Word::MigConfig => Rights::MIG_CONFIG,
+        Word::MigMonitor => Rights::MIG_MONITOR,
+        Word::ImexChannels => Rights::IMEX_CHANNELS,
+        Word::Nvswitch => Rights::NVSWITCH,
+    };
+    Ok(Vec::deserialize(from)?.into_iter().map(right).collect())
 }
 
 fn time_limit<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -133,7 +197,8 @@ mod tests {
         assert_eq!(Config::parse(&all.join("\n")), Ok(Config::default()));
         let keys: Vec<String> =
             SHIPPED.lines().filter_map(setting).filter_map(|line| Some(line.split_once(" = ")?.0.to_owned())).collect();
-        assert_eq!(keys, ["load-modules", "l1", "l2", "l3", "l5", "time-limit-seconds"]);
+        let top = ["load-modules", "runtime", "accept-env-when-unprivileged", "accept-mounts", "unprivileged-may-ask"];
+        assert_eq!(keys, [&top[..], &["l1", "l2", "l3", "l5", "time-limit-seconds"]].concat());
     }
 
     #[test]
@@ -142,6 +207,16 @@ mod tests {
         for (text, config) in [
             ("", Config::default()),
             ("load-modules = false", Config { load_modules: false, ..Config::default() }),
+            ("runtime = \"/usr/bin/crun\"", Config { runtime: "/usr/bin/crun".to_owned(), ..Config::default() }),
+            (
+                "accept-env-when-unprivileged = false",
+                Config { accept_env_when_unprivileged: false, ..Config::default() },
+            ),
+            ("accept-mounts = false", Config { accept_mounts: false, ..Config::default() }),
+            (
+                "unprivileged-may-ask = [\"nvswitch\", \"mig-monitor\"]",
+                Config { unprivileged_may_ask: Rights::NVSWITCH | Rights::MIG_MONITOR, ..Config::default() },
+            ),
             (
                 "[verify]\nl1 = \"off\"",
                 Config { verify: VerifyConfig { l1: Policy::Off, ..verify() }, ..Config::default() },
@@ -169,7 +244,17 @@ mod tests {
     #[test]
     fn a_bad_line_is_named_with_what_is_allowed() {
         for (text, line, said) in [
-            ("modules = true", 1, "unknown key `modules`, expected `load-modules` or `verify`"),
+            (
+                "modules = true",
+                1,
+                "unknown key `modules`, expected one of `load-modules`, `runtime`, `accept-env-when-unprivileged`, `accept-mounts`, \
+                 `unprivileged-may-ask`, `verify`",
+            ),
+            (
+                "unprivileged-may-ask = [\"devices\"]",
+                1,
+                "unknown value `devices`, expected one of `mig-config`, `mig-monitor`, `imex-channels`, `nvswitch`",
+            ),
             (
                 "# x\n[verify]\nl4 = \"off\"",
                 3,
@@ -183,7 +268,12 @@ mod tests {
             ("verify = 3", 1, "invalid type: integer `3`, expected the table [verify]"),
             ("load-modules = 1", 1, "invalid type: integer `1`, expected a boolean"),
             ("\nload-modules = true\nload-modules = true", 3, "duplicate key"),
-            ("\"\\u001b[2J\" = 1", 1, "unknown key `\u{fffd}[2J`, expected `load-modules` or `verify`"),
+            (
+                "\"\\u001b[2J\" = 1",
+                1,
+                "unknown key `\u{fffd}[2J`, expected one of `load-modules`, `runtime`, `accept-env-when-unprivileged`, \
+                 `accept-mounts`, `unprivileged-may-ask`, `verify`",
+            ),
         ] {
             let error = Config::parse(text).expect_err(text);
             assert_eq!((error.line, error.reason.as_str()), (line, said), "{text:?}");

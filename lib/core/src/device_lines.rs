@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 pub use self::mount::MountEntry;
 pub use self::node::Node;
-pub use self::number::Grant;
-pub use self::rule::Rule;
+pub use self::number::{Grant, misc_name};
+pub use self::rule::{Rule, RuleError};
 use crate::config_text::{Document, Kind, Statement};
 use crate::device::Major;
 use crate::lxc_config::command::runs_gpuhook;
@@ -16,6 +16,7 @@ mod mount;
 mod node;
 mod number;
 mod rule;
+mod whole;
 
 /// The include that registers gpuhook ends with this, whatever prefix it was installed under.
 const REGISTRATION: &str = "/gpuhook/lxc.conf";
@@ -81,6 +82,8 @@ pub enum Meaning {
     Options,
     /// Proxmox's `lock:`.
     Lock(String),
+    /// Half an id map: `u 0 100000 65536`.
+    IdMap(String),
     /// The manager drops it, and why.
     Dropped(&'static str),
     /// The manager does not start on it, and why.
@@ -96,8 +99,8 @@ pub struct RuleLine {
     pub deny: bool,
     /// As it is written.
     pub value: String,
-    /// The rule, or why LXC does not start on it.
-    pub rule: Result<Rule, &'static str>,
+    /// The rule, or why LXC cannot read it.
+    pub rule: Result<Rule, RuleError>,
 }
 
 impl DeviceLines {
@@ -189,7 +192,7 @@ impl DeviceLines {
     /// Whether nothing filters its devices. Proxmox enforces no filter in an unprivileged container
     /// (lxc-pve, config/userns.conf.d/01-pve.conf: `lxc.cgroup2.devices.allow = a`). LXC makes one as soon as there is a
     /// rule, also for an idmapped container (seen with LXC 5.0.2), unless a user other than root starts it; the config
-    /// that it includes for idmapped containers has none.
+    /// that it includes for idmapped containers has none, and nor has a config without includes and rules.
     pub fn is_unfiltered(&self) -> bool {
         self.summary.unfiltered
     }
@@ -214,12 +217,19 @@ impl DeviceLines {
             let value = line.text.strip_prefix("unprivileged:").map(str::trim);
             value.is_some_and(|value| ["1", "on", "yes", "true"].contains(&value.to_ascii_lowercase().as_str()))
         };
-        let idmap = |line: &DeviceLine| line.text.trim_start().starts_with("lxc.idmap");
-        let rule = |line: &DeviceLine| matches!(line.meaning, Meaning::Rule(_));
+        let idmap = |line: &DeviceLine| matches!(line.meaning, Meaning::IdMap(_));
+        // `devices.deny = a` alone leaves LXC without a rule to make a program of.
+        let rule = |line: &DeviceLine| match line.meaning {
+            Meaning::Rule(RuleLine { v1, deny, .. }) => v1 || !deny,
+            _ => false,
+        };
         match self.kind {
             Kind::Proxmox => self.in_force().any(unprivileged),
             Kind::Lxc if self.file.contains("/.local/share/lxc/") => true,
-            Kind::Lxc | Kind::Raw => self.in_force().any(idmap) && !self.in_force().any(rule),
+            Kind::Lxc | Kind::Raw => {
+                let whole = self.is_whole() && !self.has_unread_includes();
+                (whole || self.in_force().any(idmap)) && !self.in_force().any(rule)
+            }
         }
     }
 
@@ -265,7 +275,7 @@ impl DeviceLine {
             Meaning::Hook(_, command) => is_legacy_hook(command) || runs_gpuhook(command),
             Meaning::Variable(name, _) => name.starts_with("NVIDIA_"),
             Meaning::Include(_) | Meaning::AbsentInclude(..) => self.is_registration(),
-            Meaning::Other | Meaning::Options | Meaning::Lock(_) => false,
+            Meaning::Other | Meaning::Options | Meaning::Lock(_) | Meaning::IdMap(_) => false,
         }
     }
 
@@ -360,6 +370,7 @@ fn meaning_of_lxc(key: &str, value: &str) -> Meaning {
         "lxc.cgroup.devices.deny" => rule(true, true),
         "lxc.mount.entry" => Meaning::Mount(MountEntry::parse(value)),
         "lxc.include" => Meaning::Include(value.to_owned()),
+        "lxc.idmap" => Meaning::IdMap(value.to_owned()),
         "lxc.environment" | "lxc.environment.hooks" => match value.split_once('=') {
             Some((name, value)) => Meaning::Variable(name.to_owned(), value.to_owned()),
             None => Meaning::Other,

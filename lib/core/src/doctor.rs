@@ -21,6 +21,7 @@ use crate::findings::Finding;
 use crate::report::Rung;
 
 use self::look::Side;
+pub use self::look::{group_rung, library_rung};
 use self::rank::Source;
 pub use self::render::Ladder;
 
@@ -30,6 +31,10 @@ mod cdi;
 mod cuda;
 /// Modules, numbers, GPUs.
 mod driver;
+/// Hooks of podman and CRI-O, one beside the other.
+mod injectors;
+/// Links by number in `/dev/char`.
+mod links;
 /// Xid, firmware and version mismatches.
 mod log;
 /// What the ladder of one side says.
@@ -40,6 +45,8 @@ mod nodes;
 mod rank;
 /// The text for a terminal.
 mod render;
+/// udev rules that make nodes by hand.
+mod udev;
 
 /// Everything that is known.
 #[derive(Clone, Debug)]
@@ -63,12 +70,16 @@ pub struct Patient {
     pub name: String,
     /// What the ladder said from inside; `None` where nobody looked.
     pub look: Option<Look>,
-    /// The versions of the libcuda and NVML files in it, sorted.
-    pub libraries: Vec<String>,
     /// What the lint says of its config.
     pub config: Vec<Finding>,
     /// Whether its config has device rules.
     pub has_rules: bool,
+    /// Its config was written for a GPU, and no line in force brings one in.
+    pub brings_nothing: bool,
+    /// No line of its config, in force or not, concerns a GPU.
+    pub asks_for_nothing: bool,
+    /// LXC or Proxmox runs it, which read no CDI file.
+    pub is_lxc: bool,
 }
 
 /// What the ladder said on one side: what `gpuhook probe --json` prints.
@@ -115,14 +126,17 @@ impl Diagnosis {
         add(Source::Driver, driver::findings(case));
         add(Source::Driver, log::findings(case));
         add(Source::Nodes, nodes::findings(case));
+        add(Source::Nodes, udev::findings(case));
+        add(Source::Nodes, links::findings(case));
         add(Source::Cdi, cdi::findings(case));
+        add(Source::Cdi, injectors::findings(case));
         if let Some(look) = &case.on_host {
             add(Source::Host, look::findings(look, Side::Host, case));
         }
         if let Some(patient) = &case.patient {
             add(Source::Config, patient.config.clone());
             let looks = patient.look.iter().flat_map(|look| look::findings(look, Side::Container, case));
-            add(Source::Container, looks.chain(look::filter_absent(patient)).chain(look::libraries(case)).collect());
+            add(Source::Container, looks.chain(look::filter_absent(patient)).collect());
         }
         let code = cuda::findings(case, &rank::rank(case, found.clone()));
         found.extend(code.map(|finding| (Source::Code, finding)));
@@ -173,6 +187,19 @@ impl Case<'_> {
         }
     }
 
+    /// A command for the host, or for the host outside where this one is a container.
+    fn for_host(&self, command: &str) -> String {
+        match self.surroundings.nested {
+            Some(_) => format!("outside, on the host of this container: {command}"),
+            None => command.to_owned(),
+        }
+    }
+
+    /// What makes or repairs the host's nodes.
+    fn nodes_command(&self) -> String {
+        self.for_host(&format!("{} nodes", self.commands.gpuhook))
+    }
+
     /// The version of the loaded module.
     fn version(&self) -> Option<&str> {
         self.host.driver.as_ref()?.version.as_deref()
@@ -184,10 +211,5 @@ impl Commands {
     fn inject(&self) -> String {
         let container = self.container.as_deref().unwrap_or("(--lxc NAME | --pid PID)");
         format!("{} inject {container}", self.gpuhook)
-    }
-
-    /// What makes or repairs the host's nodes.
-    fn nodes(&self) -> String {
-        format!("{} nodes", self.gpuhook)
     }
 }

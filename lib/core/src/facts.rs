@@ -10,6 +10,8 @@ use std::fmt;
 use crate::device::{DeviceId, Minor};
 
 pub use self::majors::{MajorError, Majors};
+pub use self::mig::MigDevice;
+pub use self::support::{Version, VersionRange};
 
 /// Text of a file below `/proc/driver/nvidia/capabilities` -> a capability device.
 mod capability;
@@ -17,22 +19,34 @@ mod capability;
 pub mod cdi;
 /// Text of `/proc/PID/cgroup` and `/proc/self/mountinfo` -> which device filter governs a process.
 mod cgroup;
+/// Links by number in `/dev/char`.
+pub mod char_links;
 /// Text of `/proc/PID/{uid_map,gid_map}` -> id maps.
 mod container;
 /// Text of `/proc/driver/nvidia/{version,params}` -> the loaded driver and its parameters.
 mod driver;
 /// Text of `/proc/driver/nvidia/gpus/BUS/information` -> a GPU and its PCI address.
 mod gpu;
+/// Text of `/etc/group` -> names of group ids.
+pub mod groups;
 /// Text of the kernel log -> what the GPU drivers said in it.
 pub mod kernel_log;
 /// Text of `ls -l` -> nodes, for hosts that are known from a report only.
 mod listing;
 /// Text of `/proc/devices` -> character majors by name.
 pub mod majors;
+/// Capability files of single GPUs -> their MIG devices.
+mod mig;
 /// Text of `/proc/modules` and `modules.dep` -> which modules there are.
 pub mod modules;
+/// Files of `hooks.d`.
+pub mod oci_hook;
+/// Driver version -> which CUDA it supports; model -> compute capability.
+mod support;
 /// What only a diagnosis asks of a host.
 pub mod surroundings;
+/// udev rules that make nodes.
+pub mod udev;
 
 /// What the host says of its NVIDIA driver at this moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::quoted::one_line;
+
 /// Declares the ids with their words, once.
 macro_rules! finding_ids {
     ($($(#[doc = $doc:literal])* $name:ident = $word:literal,)*) => {
@@ -73,6 +75,10 @@ finding_ids! {
     WrongMode = "wrong-mode",
     /// A node's group that is another group inside the container.
     GroupMismatch = "group-mismatch",
+    /// Links in `/dev/char` that are absent or of an earlier boot.
+    DevChar = "dev-char",
+    /// A udev rule that makes nodes by a name or number that the driver does not have.
+    UdevRule = "udev-rule",
     /// GPU nodes whose minors are not the driver's.
     MinorMismatch = "minor-mismatch",
     /// A driver module that is installed and not loaded.
@@ -209,24 +215,19 @@ impl fmt::Display for Finding {
     ///     fix: gpuhook config migrate --write 129.conf
     /// ```
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let subject = shown(&self.subject);
+        let subject = one_line(&self.subject);
         write!(f, "{}  {}", self.severity, self.id)?;
         match (&self.file, self.line) {
-            (Some(file), Some(line)) => write!(f, "  {}:{line}\n    {subject}", shown(file))?,
-            (Some(file), None) => write!(f, "  {}\n    {subject}", shown(file))?,
+            (Some(file), Some(line)) => write!(f, "  {}:{line}\n    {subject}", one_line(file))?,
+            (Some(file), None) => write!(f, "  {}\n    {subject}", one_line(file))?,
             (None, _) => write!(f, "  {subject}")?,
         }
-        write!(f, "\n    {}", self.explain)?;
+        write!(f, "\n    {}", one_line(&self.explain))?;
         match &self.fix {
-            Some(fix) => write!(f, "\n    fix: {fix}"),
+            Some(fix) => write!(f, "\n    fix: {}", one_line(fix)),
             None => Ok(()),
         }
     }
-}
-
-/// A foreign text without characters that act on a terminal.
-fn shown(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() }).collect()
 }
 
 /// Everything that was found, the gravest first.
@@ -281,7 +282,7 @@ mod tests {
         let count = words.len();
         words.sort_unstable();
         words.dedup();
-        assert_eq!((words.len(), count), (45, 45));
+        assert_eq!((words.len(), count), (47, 47));
     }
 
     #[test]

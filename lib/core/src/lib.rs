@@ -13,6 +13,8 @@
 
 /// Device filters as values: eBPF instructions, built and evaluated.
 pub mod bpf;
+/// A CDI file without numbers.
+pub mod cdi;
 /// The container's top cgroup.
 pub mod cgroup_top;
 /// The lists of the v1 devices controller.

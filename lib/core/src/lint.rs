@@ -10,7 +10,7 @@ use crate::config_text::{Kind, Reason};
 use crate::device_lines::{DeviceLine, DeviceLines};
 use crate::facts::HostFacts;
 use crate::findings::{Finding, FindingId, Findings, Severity};
-use crate::quoted::one_line;
+use crate::quoted::{one_line, shell_word};
 
 use self::effect::effect;
 use self::judge::Judge;
@@ -113,7 +113,7 @@ impl Lint {
         let mut findings = Vec::new();
         let mut read = Vec::new();
         for (lines, reason) in configs {
-            findings.extend(Judge::new(lines, host).findings());
+            findings.extend(Judge::new(lines, *reason, host).findings());
             let told = |line: &DeviceLine| {
                 effect(lines, line, host).map(|(in_force, effect)| LintedLine {
                     file: line.file.clone(),
@@ -153,6 +153,7 @@ impl Lint {
 
 fn verdict(findings: &[Finding], configs: &[LintedConfig]) -> String {
     let place = match configs {
+        [] => return "there is no container's config".to_owned(),
         [config] => one_line(&config.file),
         configs => format!("{} configs", configs.len()),
     };
@@ -191,26 +192,31 @@ impl fmt::Display for Lint {
                     true => format!("{:>4}", line.line),
                     false => format!("{}:{}", one_line(&line.file), line.line),
                 };
-                writeln!(f, "{place}  {}\n      {}", one_line(&line.text), line.effect)?;
+                writeln!(f, "{place}  {}\n      {}", one_line(&line.text), one_line(&line.effect))?;
             }
         }
         for finding in &self.findings.findings {
             writeln!(f, "\n{finding}")?;
         }
         for sentence in &self.assumed {
-            writeln!(f, "\nassumed: {sentence}")?;
+            writeln!(f, "\nassumed: {}", one_line(sentence))?;
         }
         writeln!(f, "\n{}", self.findings.verdict)
     }
 }
 
-/// What a person types to have the lines taken out.
-fn migrate(lines: &DeviceLines) -> String {
-    let kind = match lines.kind {
-        Kind::Raw => " --kind raw",
-        Kind::Lxc | Kind::Proxmox => "",
-    };
-    format!("gpuhook config migrate{kind} {} shows the change, --write makes it", one_line(&lines.file))
+/// What a person types to have the lines taken out, also those whose number has gone to another driver.
+fn migrate(lines: &DeviceLines, reason: Reason, foreign: bool) -> String {
+    if let Some(generator) = generator(lines) {
+        return format!("change what the file is made from: it is written by {generator}");
+    }
+    let told = Kind::WORDS.iter().find(|(_, kind)| *kind == lines.kind && reason == Reason::Told);
+    let kind = told.map(|(word, _)| format!(" --kind {word}")).unwrap_or_default();
+    let foreign = if foreign { " --remove-foreign" } else { "" };
+    format!(
+        "gpuhook config migrate --write{foreign}{kind} {}   # without --write it shows the change",
+        shell_word(&lines.file)
+    )
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::fmt;
 
 pub use self::read::{LxcConfigError, Source};
+use crate::device_lines::is_legacy_hook;
 use crate::facts::IdMap;
 use crate::quoted::Quoted;
 
@@ -64,6 +65,11 @@ impl LxcConfig {
     /// Whether a command of a stage runs `gpuhook lxc`.
     pub fn registered(&self, stage: &str) -> bool {
         self.hooks(stage).into_iter().any(command::runs_gpuhook)
+    }
+
+    /// Whether LXC's own hook for NVIDIA brings nodes in as well.
+    pub fn has_legacy_hook(&self) -> bool {
+        self.hooks("mount").into_iter().any(is_legacy_hook)
     }
 
     /// The variables that the operator gives to the container, in the order in which LXC sets them, so that the last of

@@ -96,7 +96,9 @@ impl Migration {
         if removed.iter().any(|line| line.is_in_force()) && !lines.is_registered() {
             let selection = Selection::of(lines, &removed, facts);
             migration.register(lines.kind, &selection, options);
+            migration.indent(lines.kind, &removed);
         }
+        migration.notes.extend(judge.included());
         migration.notes.extend(judge.elsewhere(removed.is_empty(), &registration(lines.kind, options)));
         migration
     }
@@ -106,6 +108,13 @@ impl Migration {
         self.added = variables.map(|pair| setting(kind, "lxc.environment", pair)).collect();
         self.added.push(registration(kind, options));
         self.notes.extend(selection.notes.iter().map(|text| Note { line: None, text: text.clone() }));
+    }
+
+    /// Raw text stands indented in the YAML that Incus and LXD show.
+    fn indent(&mut self, kind: Kind, removed: &[&DeviceLine]) {
+        let Some(first) = removed.first().filter(|_| kind == Kind::Raw) else { return };
+        let blanks = &first.text[..first.text.len() - first.text.trim_start_matches(' ').len()];
+        self.added.iter_mut().for_each(|line| line.insert_str(0, blanks));
     }
 
     /// Whether the config stays as it is.

@@ -8,12 +8,13 @@ use serde::Serialize;
 use crate::device::{Access, ContainerPath, DeviceId, DeviceRule};
 use crate::facts::majors::{self, Majors};
 use crate::facts::{CgroupLocation, ContainerFacts, HostFacts};
-use crate::request::{DriverCapabilities, Request};
+use crate::request::{DriverCapabilities, Request, VOID};
 
 pub use self::error::PlanError;
 
 mod devices;
 mod error;
+mod needs;
 
 /// What will be done to one container. Made by [`Plan::make`] alone and not changed afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -92,8 +93,8 @@ impl Plan {
     pub fn make(host: &HostFacts, container: &ContainerFacts, request: &Request) -> Result<Self, PlanError> {
         let mut chosen = devices::Chosen::new(host, container);
         chosen.fulfil(request)?;
-        let devices::Chosen { devices, left_out, .. } = chosen;
-        let rules = devices.iter().map(|device| DeviceRule { id: device.id, access: device.access }).collect();
+        let devices::Chosen { devices, gpus, left_out, .. } = chosen;
+        let undecided = needs::check(host, &gpus, &request.requirements)?;
         let kind = match container.cgroup {
             CgroupLocation::Unknown => FilterKind::AssumedCgroup2,
             CgroupLocation::V2 { .. } => FilterKind::Cgroup2,
@@ -102,18 +103,44 @@ impl Plan {
         let left_out = left_out.into_iter().chain(request.left_out.iter().cloned()).collect();
         Ok(Self {
             mounts: mounts_for(&devices),
+            filter: PlannedFilter { kind, rules: rules_for(&devices) },
             devices,
-            filter: PlannedFilter { kind, rules },
             left_out,
-            warnings: host.warnings.clone(),
+            warnings: host.warnings.iter().cloned().chain(undecided).collect(),
             driver: host.driver_name(),
             root_on_host: devices::root_on_host(container),
         })
     }
 
+    /// The same for a container into which `injector` brings the nodes already: there is nothing to do but to look at
+    /// them. `paths` are the nodes that the injector names; where it names none, all are looked at.
+    #[must_use]
+    pub fn verify_only(mut self, injector: &str, paths: &[&str]) -> Self {
+        self.devices.retain(|device| paths.is_empty() || paths.contains(&device.path.as_str()));
+        self.filter.rules = rules_for(&self.devices);
+        self.mounts.clear();
+        self.warnings.push(format!("duplicate-injection: {injector} injects already, so gpuhook only looks"));
+        self
+    }
+
     /// The nodes, in a fixed order.
     pub fn devices(&self) -> &[PlannedDevice] {
         &self.devices
+    }
+
+    /// The nodes that stand for all once they were brought in: each that is a mount of its own, and the first and the
+    /// last of each directory that is one mount, together with the number of nodes between these two.
+    pub fn samples(&self) -> Vec<(&PlannedDevice, usize)> {
+        let whole = |device: &PlannedDevice| {
+            self.mounts.iter().position(|mount| mount.directory && device.path.is_below(&mount.target))
+        };
+        let mut samples: Vec<(&PlannedDevice, usize)> = Vec::new();
+        for devices in self.devices.chunk_by(|a, b| whole(a).is_some_and(|mount| whole(b) == Some(mount))) {
+            let (first, rest) = devices.split_at(1);
+            samples.extend(first.iter().map(|device| (device, 0)));
+            samples.extend(rest.last().map(|device| (device, rest.len() - 1)));
+        }
+        samples
     }
 
     /// The mounts that bring the nodes in, in a fixed order.
@@ -139,14 +166,28 @@ impl Plan {
     /// The values of systemd's `DeviceAllow=` (systemd.resource-control(5)) that allow the same: dynamic majors by their
     /// driver's name, which systemd looks up whenever it builds the filter; NVIDIA's fixed one by number and exactly.
     pub fn device_allow(&self) -> Vec<String> {
+        self.device_allow_beyond(&[])
+    }
+
+    /// The same without what a unit's `known` entries allow already, by name or by number.
+    pub fn device_allow_beyond(&self, known: &[String]) -> Vec<String> {
+        let by_number = |device: &PlannedDevice| format!("/dev/char/{} {}", device.id, device.access);
         let value = |device: &PlannedDevice| match device.dynamic {
             Some(name) => format!("char-{name} {}", device.access),
-            None => format!("/dev/char/{} {}", device.id, device.access),
+            None => by_number(device),
         };
-        let mut values: Vec<String> = self.devices.iter().map(value).collect();
+        let is_new =
+            |device: &&PlannedDevice| !known.iter().any(|known| [by_number(device), value(device)].contains(known));
+        let mut values: Vec<String> = self.devices.iter().filter(is_new).map(value).collect();
         values.sort();
         values.dedup();
         values
+    }
+
+    /// The variables to set in a container whose spec is edited by this plan: no other injector is to do it again. Empty
+    /// where there is nothing to do.
+    pub fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        if self.is_empty() { &[] } else { &[VOID] }
     }
 
     /// The driver whose numbers these are: `driver 590.48.01`.
@@ -185,13 +226,27 @@ fn has(majors: &Majors, name: &str) -> bool {
     majors.by_name.contains_key(name)
 }
 
-/// One mount per node, but one for all IMEX channels: there can be thousands, and their cost must not grow.
+fn rules_for(devices: &[PlannedDevice]) -> Vec<DeviceRule> {
+    devices.iter().map(|device| DeviceRule { id: device.id, access: device.access }).collect()
+}
+
+/// Of the driver's capabilities so many are mounted one by one, beside whatever else the container has in their directory.
+const SINGLE_CAPABILITIES_MAX: usize = 8;
+
+/// One mount per node, but one for all IMEX channels, and one for many capabilities: there can be thousands of the ones
+/// and hundreds of the others, and their cost must not grow.
 fn mounts_for(devices: &[PlannedDevice]) -> Vec<PlannedMount> {
+    let directory = |path: &str, more_than: usize| {
+        let below = |directory: &ContainerPath| devices.iter().filter(|device| device.path.is_below(directory)).count();
+        ContainerPath::new(path).filter(|directory| below(directory) > more_than)
+    };
+    let whole =
+        [directory(devices::IMEX_DIRECTORY, 0), directory(devices::CAPABILITY_DIRECTORY, SINGLE_CAPABILITIES_MAX)];
     let mut mounts: Vec<PlannedMount> = Vec::new();
     for device in devices {
-        let mount = match ContainerPath::new(devices::IMEX_DIRECTORY) {
-            Some(directory) if device.path.is_below(&directory) => PlannedMount { target: directory, directory: true },
-            _ => PlannedMount { target: device.path.clone(), directory: false },
+        let mount = match whole.iter().flatten().find(|directory| device.path.is_below(directory)) {
+            Some(directory) => PlannedMount { target: directory.clone(), directory: true },
+            None => PlannedMount { target: device.path.clone(), directory: false },
         };
         if mounts.last() != Some(&mount) {
             mounts.push(mount);
@@ -234,4 +289,46 @@ fn major_and_minor<S: serde::Serializer>(id: &DeviceId, serializer: S) -> Result
 
 fn octal<S: serde::Serializer>(mode: &u32, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{mode:04o}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(path: &str) -> PlannedDevice {
+        let path = ContainerPath::new(path).expect("a plain path");
+        let (id, access) = (DeviceId::new(237, 1), Access::READ);
+        PlannedDevice { path, id, dynamic: None, access, mode: 0o400, uid: 0, gid: 0 }
+    }
+
+    fn plan(directory: &str, nodes: usize) -> Plan {
+        let devices: Vec<_> = (0..nodes).map(|at| device(&format!("/dev/{directory}/{at}"))).collect();
+        let devices = [vec![device("/dev/nvidia0")], devices, vec![device("/dev/nvidia-uvm")]].concat();
+        Plan { mounts: mounts_for(&devices), devices, ..Plan::default() }
+    }
+
+    #[test]
+    fn many_nodes_of_one_directory_are_one_mount_and_two_stand_for_them() {
+        for (directory, nodes, whole) in [
+            ("nvidia-caps", 8, false),
+            ("nvidia-caps", 9, true),
+            ("nvidia-caps-imex-channels", 1, true),
+            ("nvidia-caps-imex-channels", 2048, true),
+            ("elsewhere", 100, false),
+        ] {
+            let plan = plan(directory, nodes);
+            assert_eq!(plan.mounts().len(), if whole { 3 } else { nodes + 2 }, "{directory} {nodes}");
+            assert_eq!(plan.mounts().iter().any(|mount| mount.directory), whole, "{directory} {nodes}");
+            let samples = plan.samples();
+            assert_eq!(samples.len(), if whole { nodes.min(2) + 2 } else { nodes + 2 }, "{directory} {nodes}");
+            let more: usize = samples.iter().map(|(_, more)| more).sum();
+            assert_eq!(more + samples.len(), nodes + 2, "{directory} {nodes}");
+        }
+    }
+
+    #[test]
+    fn nodes_that_were_not_mounted_stand_for_themselves() {
+        let plan = Plan { mounts: Vec::new(), ..plan("nvidia-caps-imex-channels", 10) };
+        assert_eq!(plan.samples().len(), 12);
+    }
 }

@@ -30,9 +30,31 @@ pub fn one_line(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
+/// `text` as one word of a shell: as it is where nothing in it means anything there, else in single quotes.
+pub fn shell_word(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=+@%,".contains(letter);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", one_line(text).replace('\'', "'\\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_one_word_of_a_shell() {
+        for (text, word) in [
+            ("/etc/pve/lxc/129.conf", "/etc/pve/lxc/129.conf"),
+            ("my file", "'my file'"),
+            ("it's", "'it'\\''s'"),
+            ("$(reboot)", "'$(reboot)'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(text), word);
+        }
+    }
 
     #[test]
     fn foreign_text_cannot_act_on_a_terminal_or_a_log() {

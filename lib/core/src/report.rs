@@ -78,6 +78,8 @@ impl Rung {
     pub const ABSENT: &str = "no such node";
     /// How L1 explains a file or directory in a node's place, likewise.
     pub const NOT_A_DEVICE: &str = "no character device";
+    /// How L1 explains a node whose group is another one inside, likewise.
+    pub const OTHER_GROUP: &str = "is another group in the container";
     /// How L2 explains that a program applies which is not the container's own, likewise.
     pub const OUTSIDE: &str = "it is outside the container";
     /// How L2 explains that nothing filters, likewise.

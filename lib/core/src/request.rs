@@ -6,11 +6,19 @@ use std::fmt;
 use crate::facts::PciAddress;
 use crate::quoted::Quoted;
 
-pub use self::select::{Arguments, RequestError};
+pub use self::error::RequestError;
+pub use self::require::{Judgement, Offer, Requirement};
+pub use self::source::Arguments;
 
+mod error;
 mod lxc;
 mod oci;
+mod require;
 mod select;
+mod source;
+
+/// The variable that tells every injector of NVIDIA devices to do nothing; whoever has injected sets it.
+pub const VOID: (&str, &str) = ("NVIDIA_VISIBLE_DEVICES", "void");
 
 /// One container's wish. It names devices in the user's words; [`crate::plan::Plan::make`] meets the host with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +33,12 @@ pub struct Request {
     pub mig_monitor: bool,
     /// `NVIDIA_IMEX_CHANNELS`, sorted and without doubles.
     pub imex_channels: Vec<u32>,
+    /// `NVIDIA_NVSWITCH=enabled` asks for the NVSwitches.
+    pub nvswitch: bool,
+    /// `management.nvidia.com/gpu=all` asks for whatever the host has of MIG's rights and NVSwitches.
+    pub management: bool,
+    /// `NVIDIA_REQUIRE_*`: what the image needs.
+    pub requirements: Vec<Requirement>,
     /// Who chose the devices.
     pub origin: Origin,
     /// What was asked for and is not given, as sentences for the report.
@@ -32,6 +46,15 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether a plan needs to know the GPUs' MIG devices.
+    pub fn needs_mig_devices(&self) -> bool {
+        match &self.devices {
+            DeviceSelection::All => true,
+            DeviceSelection::List(names) => names.iter().any(|name| matches!(name, DeviceName::Mig(_))),
+            DeviceSelection::Nothing | DeviceSelection::ControlOnly => false,
+        }
+    }
+
     /// Whether gpuhook has nothing to do for this container, whatever else was asked.
     pub fn is_nothing(&self) -> bool {
         self.devices == DeviceSelection::Nothing
@@ -71,8 +94,31 @@ pub enum DeviceName {
     Uuid(String),
     /// A bus id, `00000000:07:00.0` or `0000:07:00.0` or `07:00.0`.
     Bus(PciAddress),
-    /// A MIG instance, `MIG-...` or `GPU:MIG`, as written.
-    Mig(String),
+    /// A MIG device.
+    Mig(MigName),
+}
+
+/// The names of a MIG device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MigName {
+    /// `MIG-<uuid>`, as written.
+    Uuid(String),
+    /// `MIG-GPU-<uuid>/<gi>/<ci>`, the form of drivers before R470: by its instances.
+    Instances {
+        /// The GPU's UUID or its beginning, with `GPU-`.
+        gpu: String,
+        /// The GPU instance's id.
+        gpu_instance: u32,
+        /// The compute instance's id.
+        compute_instance: u32,
+    },
+    /// `GPU:MIG`: by its position among its GPU's MIG devices.
+    Position {
+        /// The GPU, by index or UUID.
+        gpu: Box<DeviceName>,
+        /// Counted from 0.
+        position: u32,
+    },
 }
 
 impl fmt::Display for DeviceName {
@@ -80,8 +126,25 @@ impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Index(index) => write!(f, "with index {index}"),
-            Self::Uuid(word) | Self::Mig(word) => write!(f, "{}", Quoted(word)),
+            Self::Uuid(word) => write!(f, "{}", Quoted(word)),
             Self::Bus(address) => write!(f, "at {address}"),
+            Self::Mig(name) => name.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for MigName {
+    /// As it was written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uuid(word) => write!(f, "{}", Quoted(word)),
+            Self::Instances { gpu, gpu_instance, compute_instance } => {
+                write!(f, "MIG-{gpu}/{gpu_instance}/{compute_instance}")
+            }
+            Self::Position { gpu, position } => match &**gpu {
+                DeviceName::Index(index) => write!(f, "{index}:{position}"),
+                gpu => write!(f, "{gpu}:{position}"),
+            },
         }
     }
 }

@@ -13,7 +13,7 @@ use self::mounts::{Journal, MountError};
 use crate::failpoint;
 use crate::sys::ns::Namespaces;
 use crate::sys::process::{self, Child};
-use crate::sys::{SysError, mount};
+use crate::sys::{Errno, SysError, mount};
 use crate::target::Target;
 
 mod mounts;
@@ -26,6 +26,13 @@ pub struct Mounts {
     child: Option<Child>,
     keep: Option<PipeWriter>,
     steps: Vec<String>,
+}
+
+/// Mounts that are being made. Dropped, they are undone.
+#[derive(Debug)]
+pub struct Mounting {
+    answer: Option<PipeReader>,
+    mounts: Mounts,
 }
 
 /// Why nothing was mounted. Nothing was left behind.
@@ -67,12 +74,18 @@ impl From<SysError> for ApplyError {
     }
 }
 
-impl Mounts {
-    /// Makes the planned nodes and mounts them in `target`; what is there already stays as it is.
+impl Mounting {
+    /// No mount at all, for a container whose nodes are its runtime's.
+    pub fn none() -> Self {
+        Self { answer: None, mounts: Mounts { child: None, keep: None, steps: Vec::new() } }
+    }
+
+    /// Begins to make the planned nodes and to mount them in `target`, in a child, beside whatever the caller does
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`ApplyError::Mount`] says which path and why; everything is as it was.
-    pub fn make(plan: &Plan, target: &Target) -> Result<Self, ApplyError> {
+    /// No process could be made.
+    pub fn start(plan: &Plan, target: &Target) -> Result<Self, ApplyError> {
         let (answer, tell) = pipe().map_err(|error| SysError::of_io("pipe2", "", &error))?;
         let (kept, keep) = pipe().map_err(|error| SysError::of_io("pipe2", "", &error))?;
         let (mut answer, mut keep) = (Some(answer), Some(keep));
@@ -86,14 +99,19 @@ impl Mounts {
             }
         })?;
         drop((tell, kept));
-        let mut mounts = Self { child: Some(child), keep, steps: Vec::new() };
+        Ok(Self { answer, mounts: Mounts { child: Some(child), keep, steps: Vec::new() } })
+    }
+
+    /// Waits until all is mounted.
+    ///
+    /// # Errors
+    /// As [`Mounts::make`].
+    pub fn done(self) -> Result<Mounts, ApplyError> {
+        let Self { answer, mut mounts } = self;
+        let Some(answer) = answer else { return Ok(mounts) };
         let mut text = Vec::new();
-        if let Some(answer) = answer {
-            answer
-                .take(MESSAGE_LIMIT)
-                .read_to_end(&mut text)
-                .map_err(|error| SysError::of_io("read", "[child]", &error))?;
-        }
+        let read = answer.take(MESSAGE_LIMIT).read_to_end(&mut text);
+        read.map_err(|error| SysError::of_io("read", "[child]", &error))?;
         let text = String::from_utf8_lossy(&text);
         match text.strip_prefix(DONE) {
             Some(steps) => {
@@ -103,6 +121,16 @@ impl Mounts {
             None if text.is_empty() => Err(ApplyError::ChildDied),
             None => Err(ApplyError::Mount(text.into_owned())),
         }
+    }
+}
+
+impl Mounts {
+    /// Makes the planned nodes and mounts them in `target`; what is there already stays as it is.
+    ///
+    /// # Errors
+    /// [`ApplyError::Mount`] says which path and why; everything is as it was.
+    pub fn make(plan: &Plan, target: &Target) -> Result<Self, ApplyError> {
+        Mounting::start(plan, target)?.done()
     }
 
     /// What was mounted, as sentences in the order in which it was done; what was there already is not among them.
@@ -153,7 +181,7 @@ fn mount_and_wait(plan: &Plan, target: &Target, mut tell: PipeWriter, mut kept: 
     }
     let text = match &done {
         Ok(steps) => format!("{DONE}{}", steps.join("\n")),
-        Err(error) => Chain(error).to_string(),
+        Err(error) => format!("{}{}", Chain(error), advice(error)),
     };
     let told = tell.write_all(text.as_bytes());
     drop(tell);
@@ -164,6 +192,23 @@ fn mount_and_wait(plan: &Plan, target: &Target, mut tell: PipeWriter, mut kept: 
     }
     journal.undo();
     UNDONE
+}
+
+/// What helps where root is refused a mount: only a security module does that.
+fn advice(error: &MountError) -> &'static str {
+    let mut cause: Option<&dyn Error> = Some(error);
+    let mut refused = false;
+    while let Some(error) = cause {
+        refused |= error.downcast_ref::<SysError>().is_some_and(|error| error.errno() == Errno::ACCESS);
+        cause = error.source();
+    }
+    match refused {
+        true => {
+            "; hint: journalctl -k -g apparmor shows what AppArmor denied; a profile of lxc-start must hold \
+             \"change_profile -> unconfined,\", as /etc/apparmor.d/abstractions/lxc/start-container does when shipped"
+        }
+        false => "",
+    }
 }
 
 /// How the child ends where the mounts stand, and where they do not.
@@ -180,7 +225,7 @@ const DONE: &str = "done\n";
 const KEEP: &[u8] = b"keep";
 
 fn mount_all(plan: &Plan, target: &Target, journal: &mut Journal) -> Result<Vec<String>, MountError> {
-    let host_dev = mount::open_dev().and_then(mount::file_system).map_err(MountError::HostDev)?;
+    let host_dev = mount::open_dev().and_then(mount::status).map_err(MountError::HostDev)?.file_system;
     let ready = nodes::make(plan).map_err(MountError::Nodes)?;
     failpoint::reach("mounts.enter").map_err(|source| MountError::Enter(source.into()))?;
     let root = target.enter(Namespaces::USER | Namespaces::MOUNT).map_err(MountError::Enter)?;

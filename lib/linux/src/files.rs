@@ -67,6 +67,9 @@ pub enum FileError {
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Read { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "read {path}; hint: run it as root")
+            }
             Self::Read { path, .. } => write!(f, "read {path}"),
             Self::Write { path, .. } => write!(f, "write {path}"),
             Self::NotAFile { path } => write!(f, "read {path}: it is not a regular file"),
@@ -127,26 +130,37 @@ pub fn container_config(path: &str) -> Result<Vec<u8>, FileError> {
     }
 }
 
-/// The container configs of the host below `root` (empty for this host): Proxmox's, else LXC's, and those of users.
-pub fn container_configs(root: &str) -> Vec<String> {
-    let mut found = below(&format!("{root}/etc/pve/lxc"), ".conf");
+/// The container configs of the host below `root` (empty for this host): Proxmox's, else LXC's, and those of users, as far
+/// as their homes may be entered.
+///
+/// # Errors
+/// [`FileError::Read`]: the directory of Proxmox's or LXC's containers may not be read.
+pub fn container_configs(root: &str) -> Result<Vec<String>, FileError> {
+    let mut found = below(&format!("{root}/etc/pve/lxc"), ".conf")?;
     if found.is_empty() && !Path::new(&format!("{root}/etc/pve")).is_dir() {
         let global = read(&format!("{root}/etc/lxc/lxc.conf"), LIMIT).unwrap_or_default();
         let global = String::from_utf8_lossy(&global).into_owned();
         let lxcpath = global.lines().find_map(|line| line.trim().strip_prefix("lxc.lxcpath")?.trim().strip_prefix('='));
-        found.extend(below(&format!("{root}{}", lxcpath.map_or("/var/lib/lxc", str::trim)), "/config"));
+        found.extend(below(&format!("{root}{}", lxcpath.map_or("/var/lib/lxc", str::trim)), "/config")?);
     }
-    let homes = below(&format!("{root}/home"), "");
+    let homes = below(&format!("{root}/home"), "").unwrap_or_default();
     for home in homes.into_iter().chain([format!("{root}/root")]) {
-        found.extend(below(&format!("{home}/.local/share/lxc"), "/config"));
+        found.extend(below(&format!("{home}/.local/share/lxc"), "/config").unwrap_or_default());
     }
-    found
+    Ok(found)
 }
 
 /// The entries of `directory`, sorted: with a leading dot or slash in `end`, those whose path with it is a file.
-fn below(directory: &str, end: &str) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+fn below(directory: &str, end: &str) -> Result<Vec<String>, FileError> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(source) if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        Err(source) => return Err(FileError::Read { path: directory.to_owned(), source }),
+        Ok(entries) => entries,
+    };
     let mut paths: Vec<String> = entries
+        .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .map(|name| format!("{directory}/{name}"))
         .filter_map(|path| match end.strip_prefix('/') {
@@ -155,7 +169,7 @@ fn below(directory: &str, end: &str) -> Vec<String> {
         })
         .collect();
     paths.sort();
-    paths
+    Ok(paths)
 }
 
 fn lxc_source(path: &str) -> io::Result<Source> {
@@ -186,8 +200,16 @@ fn lxc_source(path: &str) -> io::Result<Source> {
 /// [`FileError`]: `config.json` is missing, too large, or not a spec.
 pub fn spec(bundle: &str) -> Result<Spec, FileError> {
     let path = format!("{bundle}/config.json");
-    let bytes = read(&path, Spec::LIMIT)?;
+    let bytes = spec_bytes(&path)?;
     Spec::parse(&bytes).map_err(|source| FileError::Spec { path, source })
+}
+
+/// The bytes of the spec `path`.
+///
+/// # Errors
+/// [`FileError`]: it is missing or too large.
+pub fn spec_bytes(path: &str) -> Result<Vec<u8>, FileError> {
+    read(path, Spec::LIMIT)
 }
 
 /// The text of the file `path`; bytes that are not UTF-8 become replacement characters.
@@ -199,8 +221,11 @@ pub fn text(path: &str) -> Result<String, FileError> {
 }
 
 /// Whether something stands at `path`.
-pub fn exists(path: &str) -> bool {
-    Path::new(path).exists()
+///
+/// # Errors
+/// [`FileError::Read`]: a directory on the way may not be entered.
+pub fn exists(path: &str) -> Result<bool, FileError> {
+    Path::new(path).try_exists().map_err(|source| FileError::Read { path: path.to_owned(), source })
 }
 
 /// Makes the file `path`, readable by its owner alone, with `bytes` in it.
@@ -211,6 +236,23 @@ pub fn write_new(path: &str, bytes: &[u8]) -> Result<(), FileError> {
     use std::os::unix::fs::OpenOptionsExt;
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(bytes)).map_err(|source| FileError::Write { path: path.to_owned(), source })
+}
+
+/// Makes `bytes` the file `path`, readable by all, and its directory where there is none; whoever reads it meanwhile finds the old or the new one whole.
+///
+/// # Errors
+/// [`FileError::Write`]; the file is as it was.
+pub fn replace(path: &str, bytes: &[u8]) -> Result<(), FileError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let fresh = format!("{path}.gpuhook-{}", std::process::id());
+    let directory = Path::new(path).parent().map_or(Ok(()), std::fs::create_dir_all);
+    let file =
+        directory.and_then(|()| std::fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&fresh));
+    let written = file.and_then(|mut file| file.write_all(bytes)).and_then(|()| std::fs::rename(&fresh, path));
+    written.map_err(|source| {
+        std::fs::remove_file(&fresh).ok();
+        FileError::Write { path: path.to_owned(), source }
+    })
 }
 
 /// Everything that comes on standard input, or an error beyond `limit` bytes.

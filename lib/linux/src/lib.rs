@@ -21,6 +21,8 @@ pub mod files;
 pub mod filter;
 /// Reads what the host and a container say.
 pub mod gather;
+/// A node's group, outside and inside of a container.
+pub mod groups;
 /// One line into the system's journal.
 pub mod journal;
 /// The driver version of a container's libraries.
@@ -31,6 +33,8 @@ pub mod lxc;
 pub mod modules;
 /// The host's own nodes.
 pub mod nodes;
+/// The OCI runtime behind the wrapper.
+pub mod oci_runtime;
 /// The opens and the cuInit from inside a container.
 pub mod probe;
 /// A directory below which files are read.

@@ -108,6 +108,21 @@ impl Dev {
         done.map_err(|source| error(node, source))
     }
 
+    /// Makes the links of those nodes that stand here under their live numbers, and removes those of earlier ones. A
+    /// node that is absent or stale is left to [`Dev::repair`]: a link to it would promise what is not there.
+    ///
+    /// # Errors
+    /// A link could not be made or removed.
+    pub fn link_live(&self, nodes: &[PlannedDevice]) -> Result<(), NodesError> {
+        for node in nodes {
+            let here = mount::locate(&self.0, name(node), Follow::No).and_then(mount::status);
+            if here.is_ok_and(|status| status.device == Some(node.id)) {
+                self.link(node).map_err(|source| error(node, source))?;
+            }
+        }
+        self.remove_stale_links(nodes).map(drop)
+    }
+
     /// Removes the links of numbers that these nodes had at an earlier boot, and returns their names.
     ///
     /// # Errors

@@ -99,10 +99,19 @@ impl RunState {
         self.report().exists()
     }
 
-    /// Removes everything that was kept of the container.
+    /// Removes everything that was kept of the container, and the empty directories of others: a hook that was killed
+    /// before its report leaves one, and a container of that id may never come back.
     pub fn remove(mut self) {
         self.keep = point("state.remove").is_ok();
         self.discard();
+        for other in self.path.parent().and_then(|engine| fs::read_dir(engine).ok()).into_iter().flatten().flatten() {
+            let path = other.path();
+            let Ok(directory) = File::open(&path) else { continue };
+            // Who holds the lock is about to write, and whoever waits for it looks whether the directory is still there.
+            if path != self.path && directory.try_lock().is_ok() {
+                fs::remove_dir(path).ok();
+            }
+        }
     }
 
     /// Removes the report that was saved through this very value: what it tells of was undone.

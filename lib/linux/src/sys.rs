@@ -21,7 +21,7 @@ pub mod ns;
 pub mod open;
 /// Pipes, and waiting for several descriptors.
 pub mod pipe;
-/// fork, wait, kill.
+/// fork, execute, wait, kill.
 pub mod process;
 /// Stops a process at its exec.
 pub mod ptrace;

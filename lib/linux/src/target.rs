@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::root::Root as Directory;
 use crate::sys::mount::{self, Follow};
 use crate::sys::ns::{self, Namespaces};
-use crate::sys::{Errno, SysError, SysResult, process};
+use crate::sys::{Errno, SysError, SysResult};
 
 /// A container that lives, or at least did when it was opened.
 #[derive(Debug)]
@@ -63,6 +63,9 @@ impl fmt::Display for TargetError {
                 write!(f, "process {pid} shares the host's mount namespace, so it is not a container's process")
             }
             Self::NotItsRoot(path) => write!(f, "{path} is not mounted in the container's mount namespace"),
+            Self::Sys(source) if matches!(source.errno(), Errno::ACCESS | Errno::PERM) => {
+                f.write_str("open the container's process; hint: run it as root")
+            }
             Self::Sys(_) => f.write_str("open the container's process"),
         }
     }
@@ -99,7 +102,7 @@ impl Target {
         let own = mount::open_process(std::process::id())?;
         let mut namespaces = Namespaces::empty();
         for (kind, name) in Namespaces::NAMES {
-            if ns::namespace_inode(&process, name).map_err(gone)? != ns::namespace_inode(&own, name)? {
+            if ns::namespace(&process, name).map_err(gone)? != ns::namespace(&own, name)? {
                 namespaces |= kind;
             }
         }
@@ -197,7 +200,7 @@ impl Target {
     /// namespaces, then kills all others there and waits for them, and only then counts as dead (kernel/exit.c,
     /// `do_exit`).
     pub fn check_alive(&self) -> Result<(), TargetError> {
-        match self.is_alive()? && ns::namespace_inode(&self.process, "mnt").is_ok() {
+        match self.is_alive()? && ns::namespace(&self.process, "mnt").is_ok() {
             true => Ok(()),
             false => Err(TargetError::Gone(self.pid)),
         }
@@ -210,9 +213,6 @@ impl Target {
     /// [`TargetError::NotItsRoot`] where the root that the spec names is not mounted there.
     pub fn enter(&self, namespaces: Namespaces) -> Result<OwnedFd, TargetError> {
         ns::set_undumpable()?;
-        // LXC's monitor hands its profile on to hooks, and it denies move_mount below the container's /dev (measured
-        // on 6.12). The profile allows this change; /proc is the container's after setns.
-        process::leave_apparmor_profile();
         let joined = self.namespaces & namespaces;
         if !joined.is_empty() {
             ns::join(&self.pidfd, joined)?;

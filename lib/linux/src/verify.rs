@@ -28,20 +28,45 @@ pub struct Findings {
     pub cuinit: Option<i32>,
 }
 
-/// Climbs the ladder for what `plan` brings into `target`, as far as `policies` wants to look.
+/// Climbs the ladder for what `plan` brings into `target`, as far as `policies` wants to look. Every node is looked at.
 pub fn ladder(plan: &Plan, target: &Target, cgroup: Option<&CgroupPath>, policies: &VerifyConfig) -> Findings {
+    climb(plan, plan.devices().iter().map(|device| (device, 0)).collect(), target, cgroup, policies)
+}
+
+/// The same right after the injection. Of a directory that was made and mounted as one, two nodes stand for all: a driver
+/// has 2048 IMEX channels. L2 judges the rule of every one.
+pub fn ladder_of_samples(
+    plan: &Plan,
+    target: &Target,
+    cgroup: Option<&CgroupPath>,
+    policies: &VerifyConfig,
+) -> Findings {
+    climb(plan, plan.samples(), target, cgroup, policies)
+}
+
+fn climb(
+    plan: &Plan,
+    nodes: Vec<(&PlannedDevice, usize)>,
+    target: &Target,
+    cgroup: Option<&CgroupPath>,
+    policies: &VerifyConfig,
+) -> Findings {
     // A rootless manager may not move our child into the container's cgroup, where nobody filters its devices anyway.
     let leaf = cgroup.filter(|_| rootless::user().is_none()).map(|path| path.leaf().as_fd());
     // There is a plan, so every name that it needs has a number.
     let mut rungs = vec![Rung::passed(RungName::L0, plan.driver())];
     if policies.l1 != Policy::Off || policies.l3 != Policy::Off {
-        let opened = open_all(plan, target, leaf);
+        let paths: Vec<ContainerPath> = nodes.iter().map(|(device, _)| device.path.clone()).collect();
+        let opened = probe::open_nodes(target, leaf, &paths).map_err(|error| Chain(&error).to_string());
+        let nodes = nodes.iter().enumerate();
         if policies.l1 != Policy::Off {
             let place = Place::of(target);
-            rungs.extend(plan.devices().iter().enumerate().map(|(at, device)| node(device, &opened, at, place)));
+            rungs.extend(
+                nodes.clone().map(|(at, (device, more))| standing_for(node(device, &opened, at, place), *more)),
+            );
         }
         if policies.l3 != Policy::Off {
-            rungs.extend(plan.devices().iter().enumerate().map(|(at, device)| open(device, &opened, at)));
+            rungs.extend(nodes.map(|(at, (device, more))| standing_for(open(device, &opened, at), *more)));
         }
     }
     if policies.l2 != Policy::Off {
@@ -68,9 +93,14 @@ pub fn policy(policies: &VerifyConfig, rung: RungName) -> Policy {
     }
 }
 
-fn open_all(plan: &Plan, target: &Target, leaf: Option<BorrowedFd<'_>>) -> Result<Vec<Opened>, String> {
-    let paths: Vec<ContainerPath> = plan.devices().iter().map(|device| device.path.clone()).collect();
-    probe::open_nodes(target, leaf, &paths).map_err(|error| Chain(&error).to_string())
+/// Says of a check that went well for how many other nodes it counts.
+fn standing_for(rung: Rung, more: usize) -> Rung {
+    match (rung.ok, more) {
+        (Some(true), 1..) => {
+            Rung { explain: Some(format!("stands for {more} more of its directory, which is one mount")), ..rung }
+        }
+        _ => rung,
+    }
 }
 
 /// Where a ladder stands: what helps differs.

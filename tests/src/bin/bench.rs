@@ -10,25 +10,23 @@
 //! and no driver: the opens of L3 end at its absence.
 
 use std::fs::{self, File};
-use std::io::{Read, Write, pipe};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gpuhook_core::bpf::Insn;
 use gpuhook_core::device::{Access, DeviceId, DeviceRule};
 use gpuhook_core::facts::CgroupLocation;
 use gpuhook_linux::cgroup::CgroupPath;
 use gpuhook_linux::filter::{self, Method, Options, Pins};
-use gpuhook_linux::sys::bpf::{self, AttachFlags};
-use gpuhook_linux::sys::process::{self, Child};
-use gpuhook_linux::sys::{confine, ns};
+use gpuhook_tests::arena::{Arena, attach};
 use gpuhook_tests::bed::Bed;
 use gpuhook_tests::host::{Host, Majors};
 use gpuhook_tests::lxc::{Lxc, Registration};
 use gpuhook_tests::program;
 use gpuhook_tests::runc::Runc;
-use serde_json::json;
+
+#[path = "bench/spec.rs"]
+mod spec;
 
 fn main() {
     let runs: usize = std::env::args().nth(1).map_or(200, |text| text.parse().expect("bench [RUNS]"));
@@ -37,6 +35,7 @@ fn main() {
     hooks(&bed, runs);
     starts(&bed, (runs / 10).max(5));
     opens(&bed);
+    spec::measure(&bed, runs);
 }
 
 /// One line of the table: what was measured, in the order of the candidates.
@@ -76,8 +75,8 @@ fn hooks(bed: &Bed, runs: usize) {
     fs::create_dir_all(rootfs.join("dev")).expect("root filesystem");
     let quiet = "load-modules = false\n[verify]\nl3 = \"warn\"\nl5 = \"off\"\n";
     let (one, eight) = (Host::new(bed.dir("one"), Majors::NEW, 1), Host::new(bed.dir("eight"), Majors::NEW, 8));
-    one.configure(quiet);
-    eight.configure(quiet);
+    let many = Host::new(bed.dir("many"), Majors::NEW, 64);
+    [&one, &eight, &many].into_iter().for_each(|host| host.configure(quiet));
     let channels = (0..2048).map(|channel: u32| channel.to_string()).collect::<Vec<_>>().join(",");
     let container = bed.dir("lxc").join("container.conf");
     fs::write(&container, "lxc.uts.name = bench\n").expect("config");
@@ -109,11 +108,11 @@ fn hooks(bed: &Bed, runs: usize) {
             ("opted out", &mut opted_out),
             ("1 GPU", &mut || hook(&one, &["--devices", "all"])),
             ("8 GPUs", &mut || hook(&eight, &["--devices", "all"])),
-            // Of the driver's capability nodes the product brings in these two; those of single MIG instances it
-            // cannot be asked for yet.
             ("8 GPUs, MIG config and monitor", &mut || {
                 hook(&eight, &["--devices", "all", "--mig-config", "all", "--mig-monitor", "all"])
             }),
+            // As many nodes as 8 GPUs and 56 capabilities of MIG, and every one a mount of its own.
+            ("64 GPUs", &mut || hook(&many, &["--devices", "all"])),
             ("1 GPU, 2048 IMEX channels", &mut || hook(&one, &["--devices", "all", "--imex-channels", &channels])),
         ],
     );
@@ -129,87 +128,6 @@ fn peak_of_children() -> i64 {
     #[expect(unsafe_code, reason = "rustix has no getrusage")]
     let usage = unsafe { usage.assume_init() };
     usage.ru_maxrss
-}
-
-/// A container as at createRuntime: a process in a mount namespace and a cgroup of its own, whose device program refuses
-/// all but /dev/null.
-struct Arena {
-    process: Child,
-    cgroup: std::path::PathBuf,
-    bundle: std::path::PathBuf,
-}
-
-impl Arena {
-    fn new(bed: &Bed, rootfs: &Path) -> Self {
-        let cgroup = bed.cgroup2().join(format!("{}-c", bed.name()));
-        fs::create_dir(&cgroup).expect("cgroup");
-        attach(&cgroup);
-        let (mut ready, say) = pipe().expect("pipe");
-        let mut say = Some(say);
-        let process = process::fork(|| {
-            confine::die_with_parent().expect("death with the parent");
-            ns::private_mounts().expect("mount namespace");
-            rustix::mount::mount_bind(rootfs, rootfs).expect("bind");
-            // As a runtime does for every container; what was mounted there stays with it.
-            rustix::mount::mount("none", rootfs.join("dev"), "tmpfs", rustix::mount::MountFlags::empty(), None)
-                .expect("tmpfs");
-            fs::write(cgroup.join("cgroup.procs"), "0").expect("cgroup");
-            say.take().expect("one end").write_all(b"x").expect("word");
-            loop {
-                std::thread::park();
-            }
-        })
-        .expect("container");
-        drop(say);
-        ready.read_exact(&mut [0]).expect("container");
-        let bundle = rootfs.parent().expect("bundle").to_owned();
-        let config = json!({ "ociVersion": "1.0.2", "root": { "path": "rootfs" },
-            "process": { "args": ["x"], "cwd": "/", "user": { "uid": 0, "gid": 0 }, "env": [] },
-            "linux": { "namespaces": [{ "type": "mount" }] } });
-        fs::write(bundle.join("config.json"), config.to_string()).expect("config");
-        let state = json!({ "ociVersion": "1.0.2", "id": "bench", "status": "creating", "pid": process.pid(),
-            "bundle": bundle });
-        fs::write(bundle.join("state.json"), state.to_string()).expect("state");
-        Self { process, cgroup, bundle }
-    }
-
-    fn state(&self) -> std::path::PathBuf {
-        self.bundle.join("state.json")
-    }
-}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        fs::write(self.cgroup.join("cgroup.kill"), "1").expect("kill");
-        let pid = rustix::process::Pid::from_raw(self.process.pid().cast_signed());
-        rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()).expect("wait");
-        fs::remove_dir(&self.cgroup).expect("an empty cgroup");
-        fs::remove_dir_all("/run/gpuhook").ok();
-    }
-}
-
-/// `c 1:3 rwm` and nothing else, laid out as LXC does.
-fn only_null() -> Vec<[u8; 8]> {
-    let insns = [
-        (0x61, 2, 1, 0, 0),
-        (0x54, 2, 0, 0, 0xffff),
-        (0x61, 4, 1, 4, 0),
-        (0x61, 5, 1, 8, 0),
-        (0x55, 2, 0, 4, 2),
-        (0x55, 4, 0, 3, 1),
-        (0x55, 5, 0, 2, 3),
-        (0xb7, 0, 0, 0, 1),
-        (0x95, 0, 0, 0, 0),
-        (0xb7, 0, 0, 0, 0),
-        (0x95, 0, 0, 0, 0),
-    ];
-    insns.map(|(code, to, from, offset, value)| Insn::new(code, to, from, offset, value).to_bytes()).to_vec()
-}
-
-fn attach(cgroup: &Path) {
-    let program = bpf::prog_load(c"bench", &only_null(), 0).expect("program");
-    let directory = File::open(cgroup).expect("cgroup");
-    bpf::attach(&directory, &program, AttachFlags::ALLOW_MULTI, None).expect("attach");
 }
 
 /// Whole lives of containers whose init ends at once.

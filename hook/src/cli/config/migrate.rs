@@ -83,7 +83,12 @@ fn migrate(
     );
     let include = Path::new(&installed.include);
     if is_this_host && !migration.is_unchanged() && !options.pre_start && !lines.is_registered() && !include.exists() {
-        say(&format!("{} is not there, and LXC does not start without it; hint: make install", include.display()));
+        let sentence =
+            format!("{} is not there, and LXC does not start without it; hint: make install", include.display());
+        if options.write {
+            return Err(Failure::problem(format!("{file}: {sentence}")));
+        }
+        say(&sentence);
     }
     for note in &migration.notes {
         say(&format!("{file}: {note}"));

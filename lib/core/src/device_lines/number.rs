@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whose a major is today, as far as it matters to a rule that was written once.
 
-use crate::device::Major;
+use crate::device::{Major, Minor};
 use crate::facts::Majors;
 use crate::facts::majors::{KFD, is_gpu_driver};
 
@@ -50,6 +50,22 @@ impl<'a> Grant<'a> {
             _ => Self::Foreign(names),
         }
     }
+}
+
+/// The device of a fixed minor of the major 10, as people mean it in rules (include/linux/miscdevice.h).
+pub fn misc_name(minor: Minor) -> Option<&'static str> {
+    const NAMES: [(u32, &str); 9] = [
+        (144, "nvram"),
+        (200, "tun"),
+        (223, "uinput"),
+        (229, "fuse"),
+        (232, "kvm"),
+        (236, "device-mapper"),
+        (237, "loop-control"),
+        (238, "vhost-net"),
+        (241, "vhost-vsock"),
+    ];
+    NAMES.iter().find(|(known, _)| *known == minor.0).map(|(_, name)| *name)
 }
 
 /// Whether the kernel gives the major to whoever asks for any (fs/char_dev.c, `find_dynamic_major`).

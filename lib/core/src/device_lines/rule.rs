@@ -2,6 +2,9 @@
 //! The value of a device rule under LXC's strict grammar (src/lxc/cgroups/cgfsng.c, `device_cgroup_rule_parse`), and what
 //! a refused one was meant for.
 
+use std::error::Error;
+use std::fmt;
+
 use crate::device::{Access, DeviceId, Major, Minor};
 
 /// Which devices a rule is about.
@@ -24,12 +27,41 @@ pub enum Rule {
     Path(String),
 }
 
+/// Why LXC cannot read a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleError {
+    reason: &'static str,
+    is_fatal: bool,
+}
+
+impl RuleError {
+    /// Whether the container does not start, on cgroup2 too. Any other rule that LXC cannot read is passed over there since
+    /// LXC 4.0.7 (seen with 5.0.2).
+    pub fn is_fatal(self) -> bool {
+        self.is_fatal
+    }
+}
+
+impl From<&'static str> for RuleError {
+    fn from(reason: &'static str) -> Self {
+        Self { reason, is_fatal: false }
+    }
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason)
+    }
+}
+
+impl Error for RuleError {}
+
 impl Rule {
-    /// The rule that `value` is to LXC, or why LXC does not start on it.
+    /// The rule that `value` is to LXC, or why LXC cannot read it.
     ///
     /// # Errors
     /// The sentence that says what is wrong.
-    pub fn parse(value: &str) -> Result<Self, &'static str> {
+    pub fn parse(value: &str) -> Result<Self, RuleError> {
         if value == "a" {
             return Ok(Self::All);
         }
@@ -42,9 +74,10 @@ impl Rule {
             Some(b'c') => false,
             Some(b'b') => true,
             Some(b'a') => {
-                return Err("`a` stands alone in LXC: with numbers after it the kernel refuses LXC's program");
+                let reason = "`a` stands alone in LXC: with numbers after it the kernel refuses LXC's program";
+                return Err(RuleError { reason, is_fatal: true });
             }
-            _ => return Err("a rule begins with a, b or c"),
+            _ => return Err("a rule begins with a, b or c".into()),
         };
         let rest = value[1..].strip_prefix([' ', '\t']).ok_or("one blank must follow the type")?;
         let (major, rest) = number(rest).ok_or("a major number or `*` must follow the type and one blank")?;
@@ -141,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lxc_takes_a_rule_or_does_not_start_on_it() {
+    fn lxc_reads_a_rule_or_passes_it_over() {
         for (value, good) in [
             ("c 195:* rwm", true),
             ("c 195:* rwm   # nvidia", true),

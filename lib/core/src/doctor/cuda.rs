@@ -2,11 +2,13 @@
 //! What cuInit's code means beside everything else: some codes have one cause, the others (3, 100, 999) only where nothing
 //! below explains them.
 
-use super::log::LIBRARY;
-use super::{Case, rank};
+use super::log::{LIBRARY, RELOAD, host_libraries, install};
+use super::{Case, Look, rank};
 use crate::cuda;
 use crate::facts::majors;
 use crate::findings::{Finding, FindingId, Severity};
+use crate::host_nodes;
+use crate::report::RungName;
 
 const HMM_FIX: &str = "echo 'options nvidia_uvm uvm_disable_hmm=1' > /etc/modprobe.d/nvidia-uvm-hmm.conf && \
                        rmmod nvidia_uvm && modprobe nvidia_uvm   # rmmod needs every CUDA program ended; else reboot";
@@ -47,6 +49,7 @@ pub(super) fn findings(case: &Case<'_>, found: &[Finding]) -> Option<Finding> {
             "cuInit",
             "look at CUDA_VISIBLE_DEVICES in the container, at nvidia-smi -L, and at MIG (an instance must be given)",
         ),
+        30 | 999 => case.look().and_then(unanswered).or_else(|| unexplained(case, &text)),
         _ => unexplained(case, &text),
     }
 }
@@ -78,8 +81,30 @@ fn hmm(case: &Case<'_>) -> Option<Finding> {
 fn mismatch(case: &Case<'_>, text: &str) -> Option<Finding> {
     let module = case.version().unwrap_or("of the host");
     let explain = format!("cuInit returned {text}; the kernel module is {module}");
-    let fix = format!("install the driver's libraries of version {module} in the container");
+    let on_host = case.on_host.as_ref().and_then(|look| look.cuinit);
+    let fix = match &case.patient {
+        Some(_) if host_libraries(case) != Some(false) && on_host != Some(803) => install(module),
+        _ => RELOAD.to_owned(),
+    };
     Some(Finding::new(FindingId::LibraryMismatch, Severity::Error, LIBRARY, explain).fix(fix))
+}
+
+/// A number that is live and behind which no driver answers, on a node that CUDA needs.
+fn unanswered(look: &Look) -> Option<Finding> {
+    let rung = look.rungs.iter().find(|rung| {
+        let live = look
+            .rungs
+            .iter()
+            .any(|other| other.subject == rung.subject && other.rung == RungName::L1 && other.ok == Some(true));
+        rung.errno.as_deref() == Some("ENXIO") && live && host_nodes::is_essential(&rung.subject)
+    })?;
+    let explain = format!(
+        "opening {} gives ENXIO, although its number is its driver's in /proc/devices: the module is being unloaded or loaded, \
+         or failed half-way",
+        rung.subject
+    );
+    let fix = "dmesg | grep -e NVRM -e nvidia   # then rmmod and modprobe the module, or reboot";
+    Some(Finding::new(FindingId::DriverRefuses, Severity::Error, &rung.subject, explain).fix(fix))
 }
 
 /// Honest: what was looked at is fine, or nobody could look.

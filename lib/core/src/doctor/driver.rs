@@ -63,14 +63,16 @@ fn uvm_not_loaded(case: &Case<'_>, file: &str) -> Finding {
                  memory, or for another kernel"
             ),
         )
-        .fix("dkms autoinstall && modprobe nvidia-uvm   # or the .run installer again, without --no-unified-memory"),
+        .fix(case.for_host(
+            "dkms autoinstall && modprobe nvidia-uvm   # or the .run installer again, without --no-unified-memory",
+        )),
         known => {
             let file = match known {
                 Some(_) => format!("its module file exists for kernel {kernel} and is not loaded"),
                 None => "its module is not loaded; whether it was built at all is not known (modinfo nvidia-uvm)".to_owned(),
             };
             Finding::new(FindingId::ModuleNotLoaded, Severity::Error, subject, format!("{absent}; {file}"))
-                .fix(case.commands.nodes())
+                .fix(case.nodes_command())
         }
     }
 }
@@ -89,7 +91,8 @@ fn no_driver(case: &Case<'_>, majors: &Majors, error: &MajorError) -> Option<Fin
             let refusals = case.surroundings.log.iter().flat_map(|log| &log.refusals);
             refusals.for_each(|line| explain.push_str(&format!("; the kernel log says: {line}")));
             let finding = Finding::new(FindingId::NoGpu, severity, majors::NVIDIA, explain);
-            Some(finding.fix("modprobe nvidia   # where that fails, install the driver for the running kernel"))
+            let command = "modprobe nvidia   # where that fails, install the driver for the running kernel";
+            Some(finding.fix(case.for_host(command)))
         }
         error => Some(incomplete(majors::NVIDIA, error)),
     }

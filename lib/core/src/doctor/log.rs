@@ -6,6 +6,7 @@ use super::Case;
 use crate::facts::kernel_log::{KernelLog, Mismatch};
 use crate::facts::majors;
 use crate::findings::{Finding, FindingId, Severity};
+use crate::report::RungName;
 
 /// What a mismatch is about: any of the driver's libraries.
 pub(super) const LIBRARY: &str = "libcuda.so.1";
@@ -14,7 +15,8 @@ pub(super) fn findings(case: &Case<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = firmware(case).into_iter().collect();
     let Some(log) = &case.surroundings.log else { return findings };
     findings.extend(fault(log));
-    findings.extend(log.mismatch.as_ref().filter(|mismatch| holds(case, mismatch)).map(mismatched));
+    findings
+        .extend(log.mismatch.as_ref().filter(|mismatch| holds(case, mismatch)).map(|found| mismatched(case, found)));
     if let Some(line) = log.refusals.iter().find(|line| line.contains("kfd")) {
         let explain = format!("AMD's driver does not drive this GPU for computing: {line}");
         let finding = Finding::new(FindingId::DriverRefuses, Severity::Error, "/dev/kfd", explain);
@@ -70,18 +72,32 @@ pub(super) fn holds(case: &Case<'_>, mismatch: &Mismatch) -> bool {
     case.version().is_none_or(|version| version == mismatch.module)
 }
 
-fn mismatched(Mismatch { client, module }: &Mismatch) -> Finding {
+fn mismatched(case: &Case<'_>, Mismatch { client, module }: &Mismatch) -> Finding {
     let explain = format!(
         "a program with driver libraries of version {client} met the kernel module of version {module}: both must be the \
          same (803, or \"Driver/library version mismatch\")"
     );
-    Finding::new(FindingId::LibraryMismatch, Severity::Error, LIBRARY, explain).fix(mismatch_fix(client, module))
+    let fix = match host_libraries(case) {
+        Some(true) => install(module),
+        Some(false) => RELOAD.to_owned(),
+        None => format!(
+            "if the host's own libraries are {client}: reload the driver or reboot the host; if only the container's are: \
+             install {module} in the container"
+        ),
+    };
+    Finding::new(FindingId::LibraryMismatch, Severity::Error, LIBRARY, explain).fix(fix)
 }
 
-/// Which side to change.
-pub(super) fn mismatch_fix(library: &str, module: &str) -> String {
-    format!(
-        "if the host's own libraries are {library}: reload the driver or reboot the host; if only the container's are: \
-         install {module} in the container"
-    )
+/// Whether the host's own libraries are the module's; `None` where nobody looked.
+pub(super) fn host_libraries(case: &Case<'_>) -> Option<bool> {
+    let look = case.on_host.as_ref()?;
+    look.rungs.iter().find(|rung| rung.rung == RungName::L4)?.ok
+}
+
+/// What helps where the host's libraries are newer than its module.
+pub(super) const RELOAD: &str = "reboot the host   # or end every program on the GPUs, rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia";
+
+/// What helps where the container's libraries are not the module's.
+pub(super) fn install(module: &str) -> String {
+    format!("install the driver's libraries of version {module} in the container")
 }

@@ -2,7 +2,7 @@
 //! What the ladder of one side says: nodes, filter, opens, library. The errno of an open tells causes apart that look the
 //! same from CUDA: ENOENT, EPERM, EACCES, ENXIO and ENODEV, EIO, and what only a driver answers.
 
-use super::log::{LIBRARY, mismatch_fix};
+use super::log::{LIBRARY, RELOAD, host_libraries, install};
 use super::{Case, Look, Patient, rank};
 use crate::findings::{Finding, FindingId, Severity};
 use crate::host_nodes;
@@ -25,7 +25,11 @@ pub(super) fn findings(look: &Look, side: Side, case: &Case<'_>) -> Vec<Finding>
     findings.extend(paths.into_iter().filter_map(|path| reader.node(path)));
     findings.extend(reader.failed(RungName::L4).map(|rung| {
         let explain = rung.explain.clone().unwrap_or_default();
-        Finding::new(FindingId::LibraryMismatch, Severity::Error, &rung.subject, explain)
+        let fix = match (side, host_libraries(case)) {
+            (Side::Host, _) | (_, Some(false)) => RELOAD.to_owned(),
+            (Side::Container, _) => install(case.version().unwrap_or("of the host's module")),
+        };
+        Finding::new(FindingId::LibraryMismatch, Severity::Error, &rung.subject, explain).fix(fix)
     }));
     findings.extend(reader.library());
     rank::one_error_each(findings)
@@ -60,7 +64,7 @@ impl<'a> Reader<'a> {
 
     fn repair(&self) -> String {
         match self.side {
-            Side::Host => self.case.commands.nodes(),
+            Side::Host => self.case.nodes_command(),
             Side::Container => self.case.commands.inject(),
         }
     }
@@ -94,10 +98,12 @@ impl<'a> Reader<'a> {
             let explain = format!(
                 "{opens}the device filter of the container's own cgroup has no rule for the live number ({evidence})"
             );
-            findings.push(Finding::new(FindingId::FilterDenies, Severity::Error, subject, explain).fix(self.repair()));
+            let matters = refused.is_empty() || refused.iter().any(|path| host_nodes::is_essential(path));
+            let severity = if matters { Severity::Error } else { Severity::Warning };
+            findings.push(Finding::new(FindingId::FilterDenies, severity, subject, explain).fix(self.repair()));
         }
         for rung in above {
-            let severity = if findings.is_empty() { Severity::Error } else { Severity::Warning };
+            let severity = if findings.iter().any(rank::is_error) { Severity::Warning } else { Severity::Error };
             let explain = format!(
                 "{} {}: every filter on the way to the root must allow a device, and this one is above the container, a policy \
                  that gpuhook names and does not touch",
@@ -123,6 +129,12 @@ impl<'a> Reader<'a> {
                 FindingId::MissingNode,
                 format!("there is no {path}: nothing brought it in, or something covers it"),
             );
+        }
+        if said.contains(Rung::OTHER_GROUP) {
+            let explain = format!("opening {path} gives EACCES: {}", without_hint(level1?));
+            let fix = "give the node the container's own id of that group: gid= of Proxmox's devN entry or of the gpu device, or \
+                       a node of mode 0666";
+            return finding(FindingId::GroupMismatch, explain).map(|finding| finding.fix(fix));
         }
         if said.contains(Rung::NOT_A_DEVICE) || matches!(errno, Some("EISDIR" | "ENOTDIR" | "ELOOP")) {
             let explain = format!(
@@ -189,16 +201,26 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Libraries of another version than the module.
-pub(super) fn libraries(case: &Case<'_>) -> Option<Finding> {
-    let patient = case.patient.as_ref()?;
-    let version = case.version()?;
-    let other = patient.libraries.first().filter(|_| !patient.libraries.iter().any(|library| library == version))?;
-    let explain = format!(
-        "{} has driver libraries of version {other}, and the host's kernel module is {version}: CUDA needs the same on both sides",
-        patient.name
-    );
-    Some(Finding::new(FindingId::LibraryMismatch, Severity::Error, LIBRARY, explain).fix(mismatch_fix(other, version)))
+/// L4: the versions of the libcuda files against the module's; nothing where one of the two is not known.
+pub fn library_rung(versions: &[String], module: Option<&str>) -> Option<Rung> {
+    let (first, module) = (versions.first()?, module?);
+    Some(match versions.iter().any(|version| version == module) {
+        true => Rung::passed(RungName::L4, LIBRARY),
+        false => Rung::failed(
+            RungName::L4,
+            LIBRARY,
+            format!(
+                "driver libraries of version {first}, kernel module of version {module}: CUDA needs the same on both sides"
+            ),
+        ),
+    })
+}
+
+/// L1 of a node that its group alone keeps a program from: the group's number and its names inside and outside.
+pub fn group_rung(path: &str, gid: u32, inside: Option<&str>, outside: &str) -> Rung {
+    let inside = inside.unwrap_or("nobody's");
+    let group = Rung::OTHER_GROUP;
+    Rung::failed(RungName::L1, path, format!("its group {gid}, {outside} on the host, {group}: {inside}"))
 }
 
 /// A rung's sentence without what it advises.

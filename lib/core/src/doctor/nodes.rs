@@ -52,7 +52,7 @@ fn not_a_device(case: &Case<'_>, node: &HostNode) -> Finding {
         // Only display uses it; `optional,create=file` leaves it behind on every host without display.
         "/dev/nvidia-modeset" => ("nothing: CUDA does not use it".to_owned(), Severity::Info),
         path if host_nodes::driver_of(path).is_some() => {
-            (format!("rm {path} && {}", case.commands.nodes()), severity(path))
+            (format!("rm {path} && {}", case.nodes_command()), severity(path))
         }
         path => (format!("rm {path} && udevadm trigger"), severity(path)),
     };
@@ -90,7 +90,7 @@ fn owner(majors: &Majors, id: DeviceId) -> String {
 }
 
 fn stale_finding(case: &Case<'_>, node: &HostNode, explain: String) -> Finding {
-    Finding::new(FindingId::StaleNode, severity(&node.path), &node.path, explain).fix(case.commands.nodes())
+    Finding::new(FindingId::StaleNode, severity(&node.path), &node.path, explain).fix(case.nodes_command())
 }
 
 fn mode(case: &Case<'_>, node: &HostNode) -> Option<Finding> {
@@ -107,8 +107,13 @@ fn mode(case: &Case<'_>, node: &HostNode) -> Option<Finding> {
             "{path} has mode 01232 (c-w--wx-wT), which is a decimal 666: NVreg_DeviceFileMode=666 was meant to be 0666 \
              (decimal 438), and whoever is not root gets EACCES"
         );
-        let fix = "chmod 0666 /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-modeset   # for good: NVreg_DeviceFileMode=0666 in \
-                   /etc/modprobe.d";
+        // Where the driver itself says so, what makes nodes by its parameters would make it so again.
+        let fix = match case.host.params.device_file_mode {
+            Some(mode) if mode != 666 => case.nodes_command(),
+            _ => "chmod 0666 /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-modeset   # for good: NVreg_DeviceFileMode=0666 in \
+                  /etc/modprobe.d"
+                .to_owned(),
+        };
         return Some(wrong(explain, severity(path)).fix(fix));
     }
     if mode & 0o600 != 0o600 || mode & 0o060 != 0o060 {
@@ -119,7 +124,7 @@ fn mode(case: &Case<'_>, node: &HostNode) -> Option<Finding> {
                  MODE=\"0660\"; and the container's process in that group"
                     .to_owned()
             }
-            _ => case.commands.nodes(),
+            _ => case.nodes_command(),
         };
         return Some(wrong(explain, severity(path)).fix(fix));
     }
@@ -154,7 +159,7 @@ fn minors(case: &Case<'_>) -> Option<Finding> {
         lonely.minor,
         strangers.join(", ")
     );
-    Some(Finding::new(FindingId::MinorMismatch, Severity::Error, path, explain).fix(case.commands.nodes()))
+    Some(Finding::new(FindingId::MinorMismatch, Severity::Error, path, explain).fix(case.nodes_command()))
 }
 
 fn missing(case: &Case<'_>, path: &str, id: DeviceId) -> Finding {
@@ -162,5 +167,5 @@ fn missing(case: &Case<'_>, path: &str, id: DeviceId) -> Finding {
         "{path} (c {id}) is not there, although its driver is loaded: nothing has made it since the module was loaded \
          (nvidia-modprobe can report success without making it)"
     );
-    Finding::new(FindingId::MissingNode, severity(path), path, explain).fix(case.commands.nodes())
+    Finding::new(FindingId::MissingNode, severity(path), path, explain).fix(case.nodes_command())
 }

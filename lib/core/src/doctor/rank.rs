@@ -2,7 +2,7 @@
 //! The one cause among many findings. A failure below explains the failures above it: without its module a node cannot be
 //! right, with a stale rule the filter must refuse. What is explained so becomes a warning.
 
-use super::Case;
+use super::{Case, Look, Patient};
 use crate::cuda;
 use crate::facts::majors;
 use crate::facts::surroundings::Presence;
@@ -23,10 +23,10 @@ pub(super) enum Source {
     Host,
     /// The container's config.
     Config,
+    /// CDI files, and other injectors.
+    Cdi,
     /// Opens in the container.
     Container,
-    /// CDI files.
-    Cdi,
 }
 
 pub(super) fn is_error(finding: &Finding) -> bool {
@@ -47,8 +47,22 @@ pub(super) fn one_error_each(mut findings: Vec<Finding>) -> Vec<Finding> {
 
 /// The findings with the cause as the only error, the gravest first.
 pub(super) fn rank(case: &Case<'_>, mut found: Vec<(Source, Finding)>) -> Vec<Finding> {
+    let is_answer = |source: Source, finding: &Finding| {
+        source == Source::Config && finding.severity == Severity::Warning && says_nothing_comes_in(case, finding.id)
+    };
+    for (_, finding) in found.iter_mut().filter(|(source, finding)| is_answer(*source, finding)) {
+        finding.severity = Severity::Error;
+    }
+    // A machine of AMD's has no driver of NVIDIA's; what is wrong with its own is the answer.
+    let of_kfd = |finding: &Finding| is_error(finding) && finding.subject == "/dev/kfd";
+    if found.iter().any(|(_, finding)| of_kfd(finding)) && is_amd(case) {
+        for (_, finding) in found.iter_mut().filter(|(_, finding)| finding.id == FindingId::NoGpu) {
+            finding.severity = Severity::Warning;
+        }
+    }
     // Of two that say the same, the one that can be the cause is kept.
-    found.sort_by_key(|(source, finding)| (!(is_error(finding) && can_be_cause(case, *source, finding)), *source));
+    let is_cause = |source, finding: &Finding| is_error(finding) && can_be_cause(case, source, finding);
+    found.sort_by_key(|(source, finding)| (!is_cause(*source, finding), *source, stage(*source, finding.id)));
     let mut seen: Vec<(FindingId, String)> = Vec::new();
     found.retain(|(_, finding)| {
         let key = (finding.id, finding.subject.clone());
@@ -57,8 +71,8 @@ pub(super) fn rank(case: &Case<'_>, mut found: Vec<(Source, Finding)>) -> Vec<Fi
         seen.push(key);
         new
     });
-    let first = found.first().filter(|(source, finding)| is_error(finding) && can_be_cause(case, *source, finding));
-    let cause = first.map(|(source, _)| *source);
+    let cause = found.first().filter(|(source, finding)| is_cause(*source, finding));
+    let cause = cause.map(|(source, finding)| (*source, finding.id));
     let mut taken = false;
     for (source, finding) in found.iter_mut().filter(|(_, finding)| is_error(finding)) {
         if *source == Source::Config
@@ -66,9 +80,10 @@ pub(super) fn rank(case: &Case<'_>, mut found: Vec<(Source, Finding)>) -> Vec<Fi
         {
             *fix = format!("{}   # now, without a restart; for the next start: {fix}", case.commands.inject());
         }
-        // Several lines of one config can each be wrong, and each has to be changed.
-        let stays =
-            Some(*source) == cause && can_be_cause(case, *source, finding) && (!taken || *source == Source::Config);
+        // Several lines of one config can be wrong in one way, and each has to be changed.
+        let stays = cause == Some((*source, finding.id))
+            && can_be_cause(case, *source, finding)
+            && (!taken || *source == Source::Config);
         taken |= stays;
         if !stays {
             finding.severity = Severity::Warning;
@@ -77,24 +92,65 @@ pub(super) fn rank(case: &Case<'_>, mut found: Vec<(Source, Finding)>) -> Vec<Fi
     Findings::new("", found.into_iter().map(|(_, finding)| finding).collect()).findings
 }
 
+/// What comes first is the cause of what comes later: a line on which the container does not start, then a node that is
+/// not there or not the driver's, then what may be opened.
+fn stage(source: Source, id: FindingId) -> u8 {
+    use FindingId::{
+        DuplicateInjection, LegacyHook, MalformedRule, MissingMount, MissingNode, MountOption, MountSource,
+        MountTarget, NotADevice, StaleNode,
+    };
+    match (source, id) {
+        (Source::Config, MalformedRule | DuplicateInjection | LegacyHook) => 0,
+        (Source::Config, MountSource | MountTarget | MountOption | MissingMount) => 1,
+        (Source::Container, MissingNode | NotADevice | StaleNode) => 1,
+        (Source::Config | Source::Container, _) => 2,
+        _ => 0,
+    }
+}
+
+/// Whether the warning of a lint is the answer to the question why CUDA fails: nothing that is in force brings a GPU in.
+fn says_nothing_comes_in(case: &Case<'_>, id: FindingId) -> bool {
+    let is_so = case.patient.as_ref().is_some_and(|patient| patient.brings_nothing);
+    // What the outer container gives, no config of the inner host can say.
+    is_so && matches!(id, FindingId::MissingMount | FindingId::InactiveRule) && case.surroundings.nested.is_none()
+}
+
 /// Whether this finding can be why CUDA fails in what was looked at.
 fn can_be_cause(case: &Case<'_>, source: Source, finding: &Finding) -> bool {
     if case.cuinit() == Some(cuda::SUCCESS) {
         return false;
     }
+    let is_lxc = case.patient.as_ref().is_some_and(|patient| patient.is_lxc);
     let Some(look) = case.patient.as_ref().and_then(|patient| patient.look.as_ref()).filter(|look| looked(&look.rungs))
     else {
-        return true;
+        return !(source == Source::Cdi && is_lxc);
     };
     let failed = |name| look.rungs.iter().any(|rung| rung.rung == name && rung.is_failure());
-    let refused = || look.rungs.iter().any(|rung| rung.errno.as_deref() == Some("EPERM"));
-    match source {
+    let gave = |errno: &str| look.rungs.iter().any(|rung| rung.errno.as_deref() == Some(errno));
+    let node_is_wrong = failed(RungName::L1) || unreached(&look.rungs);
+    let filter_refuses = failed(RungName::L2) || gave("EPERM");
+    match (source, finding.id) {
         // The container's own nodes were looked at: the host's matter only where those are wrong too.
-        Source::Nodes | Source::Host => failed(RungName::L1) || unreached(&look.rungs),
-        Source::Cdi => false,
-        Source::Config if is_of_rules(finding.id) => failed(RungName::L2) || refused(),
+        (Source::Nodes | Source::Host, FindingId::WrongMode) => gave("EACCES"),
+        (Source::Nodes | Source::Host, _) => node_is_wrong,
+        (Source::Cdi, _) => {
+            !is_lxc && look.rungs.iter().any(|rung| rung.is_failure() && rung.subject == finding.subject)
+        }
+        // LXC has passed over the rule.
+        (Source::Config, FindingId::MalformedRule) => filter_refuses,
+        // It did start.
+        (Source::Config, _) if stage(source, finding.id) == 0 => false,
+        (Source::Config, _) if stage(source, finding.id) == 1 => node_is_wrong,
+        (Source::Config, id) if id == FindingId::IgnoredLine || says_nothing_comes_in(case, id) => {
+            node_is_wrong || filter_refuses
+        }
+        (Source::Config, id) if is_of_rules(id) => filter_refuses,
         _ => true,
     }
+}
+
+fn is_amd(case: &Case<'_>) -> bool {
+    case.host.majors.as_ref().is_some_and(|majors| majors.only(majors::KFD).is_ok() && majors.primary().is_err())
 }
 
 fn looked(rungs: &[Rung]) -> bool {
@@ -141,6 +197,11 @@ pub(super) fn verdict(case: &Case<'_>, findings: &[Finding]) -> String {
         [] => format!("nothing wrong was found {place}"),
         words => format!("nothing that stops CUDA was found {place}, but see the warnings ({})", words.join(", ")),
     };
+    if let Some(Patient { asks_for_nothing: true, look: None, .. }) = &case.patient {
+        return format!(
+            "{found}, and no line of its config brings a GPU in: lxc.include of /usr/share/gpuhook/lxc.conf gives it all GPUs"
+        );
+    }
     match case.host.majors {
         Some(_) => format!("{found}; cuInit was not called"),
         None => format!("{found}; /proc/devices was not there to read, so most is not known"),
@@ -183,9 +244,8 @@ pub(super) fn ruled_out(case: &Case<'_>, findings: &[Finding]) -> Vec<String> {
         (_, Some(code)) if code != 3 => out.push("not HMM: cuInit does not return 3".to_owned()),
         _ => {}
     }
-    if let (Some(patient), Some(version)) = (&case.patient, case.version())
-        && patient.libraries.iter().any(|library| library == version)
-    {
+    let same = |look: &Look| look.rungs.iter().any(|rung| rung.rung == RungName::L4 && rung.ok == Some(true));
+    if let (Some(version), true) = (case.version(), case.look().is_some_and(same)) {
         out.push(format!("not a library mismatch: both sides are {version}"));
     }
     if let Some(log) = &case.surroundings.log

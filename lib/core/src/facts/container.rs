@@ -29,6 +29,17 @@ impl IdMap {
             outside.checked_add(offset)
         })
     }
+
+    /// The container's id for the host's `outside`; nothing where the container has none for it.
+    pub fn to_inside(&self, outside: u32) -> Option<u32> {
+        if self.0.is_empty() {
+            return Some(outside);
+        }
+        self.0.iter().find_map(|(inside, first, count)| {
+            let offset = outside.checked_sub(*first).filter(|offset| offset < count)?;
+            inside.checked_add(offset)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -42,6 +53,9 @@ mod tests {
             [(0, Some(100_000)), (999, Some(100_999)), (1000, Some(1000)), (1001, None), (u32::MAX, None)]
         {
             assert_eq!(map.to_host(inside), host, "{inside}");
+        }
+        for (outside, inside) in [(100_000, Some(0)), (1000, Some(1000)), (44, None), (101_000, None)] {
+            assert_eq!(map.to_inside(outside), inside, "{outside}");
         }
         assert_eq!(IdMap::parse("0 0 4294967295\n").unwrap().to_host(65_534), Some(65_534));
         assert_eq!(IdMap::default().to_host(1000), Some(1000));

@@ -58,7 +58,7 @@ impl KernelLog {
             let whole = || one_line(line.trim());
             if let Some(number) = xid(line) {
                 log.xids.push(Xid { number, line: whole() });
-            } else if line.contains("RmInitAdapter") {
+            } else if line.contains("RmInitAdapter") || is_gone(line) {
                 log.init_failures.push(whole());
             } else if is_firmware_failure(line) {
                 log.firmware_failures.push(whole());
@@ -80,6 +80,11 @@ fn xid(line: &str) -> Option<u32> {
     let (_, rest) = rest.split_once("): ")?;
     let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
     decimal(&rest[..end], u32::MAX).filter(|_| end > 0)
+}
+
+/// `NVRM: GPU 0000:07:00.0: GPU has fallen off the bus.`, which the driver says beside an Xid or without one.
+fn is_gone(line: &str) -> bool {
+    line.contains("NVRM:") && ["fallen off the bus", "fell off the bus"].iter().any(|words| line.contains(words))
 }
 
 fn is_firmware_failure(line: &str) -> bool {

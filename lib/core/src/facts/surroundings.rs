@@ -5,7 +5,10 @@
 use std::collections::BTreeSet;
 
 use super::cdi::CdiFile;
+use super::char_links::CharLink;
 use super::kernel_log::KernelLog;
+use super::oci_hook::OciHook;
+use super::udev::NodeRule;
 use super::{HostNode, NodeKind};
 
 /// What surrounds the driver. `None` and empty mean "not known".
@@ -31,6 +34,14 @@ pub struct Surroundings {
     pub dev: Dev,
     /// Why this host is itself a container: the words that say so.
     pub nested: Option<String>,
+    /// The udev rules that make NVIDIA's nodes by hand.
+    pub udev: Vec<NodeRule>,
+    /// The hooks that podman and CRI-O run.
+    pub oci_hooks: Vec<OciHook>,
+    /// Whether runc is installed, which looks at the links in `/dev/char`.
+    pub runc: Option<bool>,
+    /// Whether NVIDIA's generator of CDI files is installed.
+    pub nvidia_ctk: Option<bool>,
 }
 
 /// The GPU nodes in `/dev`, and how much is known of those that are not among them.
@@ -42,6 +53,8 @@ pub struct Dev {
     pub absent: Vec<String>,
     /// Whether every node is among `nodes`.
     pub whole: bool,
+    /// The links in `/dev/char`, sorted; `None` where nobody looked.
+    pub links: Option<Vec<CharLink>>,
 }
 
 /// What is known of one path.
@@ -59,12 +72,14 @@ impl Dev {
     /// The nodes of a listing that people posted: it proves the absence only of what `ls` itself, or whoever posted it,
     /// says is absent (`ls: cannot access '/dev/nvidiactl': No such file or directory`).
     pub fn parse_listing(text: &str) -> Self {
-        let absent = text.lines().filter(|line| line.contains("No such file or directory")).filter_map(|line| {
+        let says_absent = |line: &&str| line.to_ascii_lowercase().contains("no such file or directory");
+        let absent = text.lines().filter(says_absent).filter_map(|line| {
             let start = line.find("/dev/")?;
-            let path = line[start..].split(|letter: char| letter.is_whitespace() || "':,`\u{2019}".contains(letter));
+            let path = line[start..].split(|letter: char| letter.is_whitespace() || "':,`\"\u{2019}".contains(letter));
             path.into_iter().next().map(str::to_owned)
         });
-        Self { nodes: HostNode::parse_whole_listing(text), absent: absent.collect(), whole: false }
+        let links = Some(CharLink::parse_listing(text)).filter(|links| !links.is_empty());
+        Self { nodes: HostNode::parse_whole_listing(text), absent: absent.collect(), whole: false, links }
     }
 
     /// The nodes as a listing that [`Dev::parse_listing`] reads back; of `expected` paths it says which are absent.
@@ -78,6 +93,15 @@ impl Dev {
             };
             let mode = letters(*mode);
             text.push_str(&format!("{letter}{mode} 1 {} {} {number} {path}\n", id(uid), id(gid)));
+        }
+        // `/dev/zero` is on every machine with links, and says that they were looked at.
+        for CharLink { id, target } in
+            self.links.iter().flatten().filter(|link| {
+                HostNode::is_gpu_name(link.target.trim_start_matches("/dev/")) || link.target == "/dev/zero"
+            })
+        {
+            let target = target.replacen("/dev/", "../", 1);
+            text.push_str(&format!("lrwxrwxrwx 1 0 0 {} /dev/char/{id} -> {target}\n", target.len()));
         }
         for path in expected.into_iter().filter(|path| self.at(path) == Presence::Absent) {
             text.push_str(&format!("ls: cannot access '{path}': No such file or directory\n"));

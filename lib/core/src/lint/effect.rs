@@ -19,7 +19,7 @@ pub(super) fn effect(lines: &DeviceLines, line: &DeviceLine, host: Host<'_>) -> 
             let (key, version) = if rule.v1 { ("v1", "cgroup2") } else { ("cgroup2", "cgroup v1") };
             (false, format!("no effect: a {key} key on a host where {version} filters devices"))
         }
-        Meaning::Rule(_) if lines.is_unfiltered() => (false, format!("no effect: {UNFILTERED}; it {says}")),
+        Meaning::Rule(_) if lines.is_unfiltered() => (false, format!("no effect: {UNFILTERED}; under one it {says}")),
         _ => (true, says),
     })
 }
@@ -31,7 +31,7 @@ fn says(lines: &DeviceLines, line: &DeviceLine, host: Host<'_>) -> Option<String
     let majors = host.facts.majors.as_ref();
     let verb = |deny: bool| if deny { "takes away" } else { "opens" };
     match &line.meaning {
-        Meaning::Rule(RuleLine { rule: Err(why), .. }) => Some(format!("the container does not start on it: {why}")),
+        Meaning::Rule(RuleLine { rule: Err(why), .. }) => Some(format!("no rule that LXC can read: {why}")),
         Meaning::Rule(RuleLine { deny, rule: Ok(rule), .. }) => match rule {
             _ if rule.is_wide() && !deny => Some("opens every device of the host".to_owned()),
             Rule::Path(path) => {

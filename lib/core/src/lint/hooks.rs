@@ -36,10 +36,15 @@ impl<'a> Judge<'a> {
         if !capable {
             explain.push_str("; without NVIDIA_DRIVER_CAPABILITIES it brings `utility` only: nvidia-smi, and no CUDA");
         }
-        let privileged = self.lines.kind == Kind::Proxmox && self.filtered;
-        if privileged {
-            explain.push_str("; this container is privileged, so the hook fails and the container does not start");
-        }
+        // Nothing says so in a piece of a config, or where the includes are not known.
+        let privileged = self.lines.is_whole()
+            && self.filtered
+            && !self.lines.in_force().any(|line| matches!(line.meaning, Meaning::IdMap(_)))
+            && !self.lines.has_unread_includes();
+        explain.push_str(match privileged {
+            true => "; this container is privileged, so the hook fails and the container does not start",
+            false => "; in a privileged container it fails, and the container does not start",
+        });
         let severity = if privileged { Severity::Error } else { Severity::Warning };
         let fix = match self.lines.kind {
             Kind::Proxmox => "lxc.include: /usr/share/gpuhook/lxc.conf in its place",

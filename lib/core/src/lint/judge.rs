@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::Host;
 use super::effect::UNFILTERED;
-use crate::config_text::Kind;
+use crate::config_text::{Kind, Reason};
 use crate::device::{DeviceId, Major, Minor};
 use crate::device_lines::{DeviceLine, DeviceLines, Grant, Meaning, Node, Rule, RuleLine};
 use crate::facts::majors::{KFD, NVIDIA, NVIDIA_CAPS, NVIDIA_UVM};
@@ -13,6 +13,8 @@ use crate::findings::{Finding, FindingId, Severity};
 
 pub(super) struct Judge<'a> {
     pub(super) lines: &'a DeviceLines,
+    /// What told the config's kind.
+    pub(super) reason: Reason,
     pub(super) host: Host<'a>,
     pub(super) found: Vec<Finding>,
     /// The container's device filter is enforced.
@@ -46,14 +48,14 @@ impl Missing<'_> {
 }
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(lines: &'a DeviceLines, host: Host<'a>) -> Self {
+    pub(super) fn new(lines: &'a DeviceLines, reason: Reason, host: Host<'a>) -> Self {
         let rules = lines.in_force().filter_map(|line| match &line.meaning {
             Meaning::Rule(RuleLine { v1, deny, value, .. }) => Some((*v1, *deny, value.as_str())),
             _ => None,
         });
         let rules = rules.collect();
         let filtered = !lines.is_unfiltered();
-        let mut judge = Self { lines, host, found: Vec::new(), filtered, rules, missing: Vec::new() };
+        let mut judge = Self { lines, reason, host, found: Vec::new(), filtered, rules, missing: Vec::new() };
         judge.missing = judge.unallowed();
         judge
     }
@@ -62,6 +64,7 @@ impl<'a> Judge<'a> {
         for line in &self.lines.lines {
             self.line(line);
         }
+        self.id_maps();
         self.missing_rules();
         self.missing_mounts();
         self.injectors();
@@ -103,13 +106,14 @@ impl<'a> Judge<'a> {
         if !self.is_about_gpu(line) {
             return;
         }
-        let (severity, explain) = match (&line.section, line.cleared_by) {
+        let (severity, explain, fix) = match (&line.section, line.cleared_by) {
             (Some(section), _) if section == "pve:pending" => {
-                (Severity::Info, "Proxmox applies pending lines at the next start".to_owned())
+                (Severity::Info, "Proxmox applies pending lines at the next start".to_owned(), None)
             }
             (Some(section), _) if self.lines.is_nvidia() || self.lines.is_kfd() => (
                 Severity::Info,
                 format!("it belongs to the snapshot {section} and is not in force; rolling back brings it back"),
+                None,
             ),
             (Some(section), _) => (
                 Severity::Warning,
@@ -117,16 +121,19 @@ impl<'a> Judge<'a> {
                     "it stands below [{section}], so it belongs to that snapshot and is not in force; the container's \
                      own lines end before the first [section]"
                 ),
+                Some(
+                    "lxc.include: /usr/share/gpuhook/lxc.conf before the first [section] gives the container all GPUs",
+                ),
             ),
             (None, by) => {
                 let by = by.unwrap_or_default();
                 let explain = format!(
                     "line {by} forgets what stands before it: it is an empty value or `devices.deny = a`, or includes one"
                 );
-                (line.meant_major().map_or(Severity::Warning, |major| self.severity_of_cause(major)), explain)
+                (line.meant_major().map_or(Severity::Warning, |major| self.severity_of_cause(major)), explain, None)
             }
         };
-        self.add(FindingId::InactiveRule, severity, line, explain, None);
+        self.add(FindingId::InactiveRule, severity, line, explain, fix);
     }
 
     /// A rule or a mount of a GPU.
@@ -154,7 +161,7 @@ impl<'a> Judge<'a> {
         let fix = match line.text.starts_with("lxc.hook.start-host") {
             true => "lxc.include: /usr/share/gpuhook/lxc.conf brings all stages of gpuhook, also on Proxmox".to_owned(),
             false if would.is_empty() => "correct or remove the line".to_owned(),
-            false => super::migrate(self.lines),
+            false => meant.map_or_else(String::new, |major| self.migrate(major, line)),
         };
         self.add(FindingId::IgnoredLine, severity, line, format!("{why}{would}"), Some(&fix));
     }
@@ -239,17 +246,15 @@ impl<'a> Judge<'a> {
                 NVIDIA_CAPS => ", which matters only for MIG",
                 _ => "",
             };
-            let why = if *beside { "CUDA needs it beside this GPU" } else { "this line brings it in" };
-            let explain = format!(
-                "no rule in force allows {} ({number}, {}), and {why}: opening it gives EPERM{consequence}",
-                node.path, node.driver
-            );
-            let fix = match (node.is_nvidia(), self.lines.kind) {
-                (true, _) => super::migrate(self.lines),
-                (false, Kind::Proxmox) => {
-                    "dev0: /dev/kfd instead of rule and mount: Proxmox reads its number at every start".to_owned()
-                }
-                (false, _) => "lxc.cgroup2.devices.allow = /dev/kfd rw: LXC reads its number at every start".to_owned(),
+            let why = match beside {
+                true => " and no line brings it in, but CUDA needs it beside this GPU: cuInit gives 999 while nvidia-smi works"
+                    .to_owned(),
+                false => format!(", and this line brings it in: opening it gives EPERM{consequence}"),
+            };
+            let explain = format!("no rule in force allows {} ({number}, {}){why}", node.path, node.driver);
+            let fix = match node.is_nvidia() {
+                true => super::migrate(self.lines, self.reason, false),
+                false => self.kfd_cure(),
             };
             self.add(FindingId::MissingRule, severity, line, explain, Some(&fix));
         }
@@ -275,17 +280,57 @@ impl<'a> Judge<'a> {
                 _ => false,
             })
         };
-        let brought = |driver: &str| nodes.iter().any(|(node, _)| node.driver == driver);
+        let fix = super::migrate(self.lines, self.reason, false);
+        let has = |path: &str| nodes.iter().any(|(node, _)| node.path == path);
+        let gpu = nodes.iter().find(|(node, _)| node.gpu().is_some()).map(|(_, line)| *line);
+        let unallowed = self.found.iter().any(|finding| finding.id == FindingId::MissingRule);
         if let Some(line) = rule_for(NVIDIA).filter(|_| !nodes.iter().any(|(node, _)| node.is_nvidia())) {
-            let explain = "rules open NVIDIA's devices and no line brings a node in; the container sees no GPU unless \
-                           somebody has made the nodes in its root file system";
-            let fix = super::migrate(self.lines);
+            let unless = match self.lines.kind {
+                Kind::Raw => "a gpu device of the instance brings them in",
+                Kind::Proxmox | Kind::Lxc => "somebody has made the nodes in its root file system",
+            };
+            let explain = format!(
+                "rules open NVIDIA's devices and no line brings a node in; the container sees no GPU unless {unless}"
+            );
             self.add(FindingId::MissingMount, Severity::Warning, line, explain, Some(&fix));
-        } else if let Some(line) = rule_for(NVIDIA_UVM).filter(|_| brought(NVIDIA) && !brought(NVIDIA_UVM)) {
-            let explain = "the rule opens nvidia-uvm and no line brings /dev/nvidia-uvm in, without which cuInit fails";
-            let fix = super::migrate(self.lines);
+        } else if let Some(gpu) = gpu.filter(|_| !has("/dev/nvidia-uvm"))
+            && let Some(line) = rule_for(NVIDIA_UVM).or(Some(gpu).filter(|_| !unallowed))
+        {
+            let explain = "a GPU's node is brought in and /dev/nvidia-uvm is not, without which cuInit gives 999 while \
+                           nvidia-smi works";
             self.add(FindingId::MissingMount, Severity::Error, line, explain, Some(&fix));
         }
+        if let Some(gpu) = gpu.filter(|_| !has("/dev/nvidiactl") && self.lines.kind != Kind::Raw) {
+            let explain = "a GPU's node is brought in and no line brings /dev/nvidiactl in, which every program of NVIDIA opens \
+                           first; unless somebody has made it in the container, nothing works";
+            self.add(FindingId::MissingMount, Severity::Warning, gpu, explain, Some(&fix));
+        }
+    }
+
+    /// Maps of user or of group ids alone: LXC replaces both by what the config says.
+    fn id_maps(&mut self) {
+        let maps: Vec<(&DeviceLine, &str)> = self
+            .lines
+            .in_force()
+            .filter_map(|line| match &line.meaning {
+                Meaning::IdMap(value) => Some((line, value.as_str())),
+                _ => None,
+            })
+            .collect();
+        let maps_ids = |kind: char| maps.iter().any(|(_, value)| value.starts_with(kind));
+        let absent = match (maps_ids('u'), maps_ids('g')) {
+            (false, true) => ('u', "user"),
+            (true, false) => ('g', "group"),
+            _ => return,
+        };
+        let Some((line, _)) = maps.first() else { return };
+        let explain = format!(
+            "these lines take the place of the default id map, and none of them maps {} ids, so the container does not start",
+            absent.1
+        );
+        let sign = if self.lines.kind == Kind::Proxmox { ":" } else { " =" };
+        let fix = format!("lxc.idmap{sign} {} 0 100000 65536   # with the range of /etc/sub{}id", absent.0, absent.0);
+        self.add(FindingId::MalformedRule, Severity::Error, line, explain, Some(&fix));
     }
 
     pub(super) fn add(

@@ -56,7 +56,9 @@ impl<'a> Judge<'a> {
     fn source(&mut self, line: &'a DeviceLine, entry: &MountEntry) {
         let Some(node) = Node::of(&entry.source).filter(|_| entry.source.starts_with('/')) else {
             if !entry.source.starts_with('/') {
-                let explain = format!("the source {} is no absolute path of the host", entry.source);
+                let result =
+                    if entry.has("optional") { "the node is not there" } else { "the container does not start" };
+                let explain = format!("the source {} is no absolute path of the host: {result}", entry.source);
                 self.add(FindingId::MountSource, Severity::Error, line, explain, Some("begin it with /dev/"));
             }
             return;
@@ -135,14 +137,12 @@ impl<'a> Judge<'a> {
             self.add(FindingId::MountOption, Severity::Error, line, explain, Some(fix));
             return;
         }
-        let mut wrong = Vec::new();
+        let mut wrong: Vec<(Severity, String, Option<&str>)> = Vec::new();
         if !entry.has("bind") && !entry.has("rbind") {
-            wrong.push((
-                Severity::Error,
-                "without bind it is no mount of a node, and the container does not start".to_owned(),
-            ));
+            let explain = "without bind it is no mount of a node, and the container does not start".to_owned();
+            wrong.push((Severity::Error, explain, Some("write bind,optional,create=file")));
         }
-        let directory = match Node::of(&entry.source) {
+        let directory = match Node::of(&entry.source).or_else(|| Node::of(&entry.target)) {
             Some(node) => Some(node.minor.is_none()),
             None => match entry.source.trim_end_matches('/') {
                 "/dev/dri" => Some(true),
@@ -152,20 +152,17 @@ impl<'a> Judge<'a> {
         let result = if entry.has("optional") { "the node is not there" } else { "the container does not start" };
         match directory {
             Some(false) if entry.has("create=dir") => {
-                wrong.push((
-                    Severity::Error,
-                    format!("create=dir makes a directory, on which no node can be mounted: {result}"),
-                ));
+                let explain = format!("create=dir makes a directory, on which no node can be mounted: {result}");
+                wrong.push((Severity::Error, explain, Some("write create=file")));
             }
             Some(true) if entry.has("create=file") => {
-                wrong.push((
-                    Severity::Error,
-                    format!("create=file makes a file, on which no directory can be mounted: {result}"),
-                ));
+                let explain = format!("create=file makes a file, on which no directory can be mounted: {result}");
+                wrong.push((Severity::Error, explain, Some("write create=dir")));
             }
             _ if !entry.options.contains("create=") => {
                 let explain = format!("the container's /dev is empty at first, and nothing makes the target: {result}");
-                wrong.push((Severity::Warning, explain));
+                let create = if directory == Some(true) { "add create=dir" } else { "add create=file" };
+                wrong.push((Severity::Warning, explain, Some(create)));
             }
             _ => {}
         }
@@ -173,23 +170,24 @@ impl<'a> Judge<'a> {
             match option.split_once('=') {
                 Some(("uid" | "gid" | "mode", _)) => {
                     let explain = format!("{option} does nothing on a bind mount: the node keeps its owner and mode");
-                    wrong.push((Severity::Warning, explain));
+                    wrong.push((Severity::Warning, explain, Some("remove it")));
                 }
                 Some(("create", "dir" | "file") | ("idmap", _)) => {}
                 _ if OPTIONS.binary_search(&option).is_ok() => {}
-                _ => wrong.push((Severity::Warning, format!("neither mount nor LXC knows the option {option:?}"))),
+                _ => {
+                    let explain = format!("neither mount nor LXC knows the option {option:?}");
+                    wrong.push((Severity::Warning, explain, Some("remove it")));
+                }
             }
         }
         let number = |field: &String| field.bytes().all(|byte| byte.is_ascii_digit());
         if entry.rest.len() > 2 || !entry.rest.iter().all(number) {
             let rest = entry.rest.join(" ");
-            wrong.push((
-                Severity::Warning,
-                format!("nobody reads {rest:?} behind the options; two numbers may stand there"),
-            ));
+            let explain = format!("nobody reads {rest:?} behind the options; two numbers may stand there");
+            wrong.push((Severity::Warning, explain, Some("remove it, or write 0 0")));
         }
-        for (severity, explain) in wrong {
-            self.add(FindingId::MountOption, severity, line, explain, None);
+        for (severity, explain, fix) in wrong {
+            self.add(FindingId::MountOption, severity, line, explain, fix);
         }
     }
 
@@ -211,6 +209,27 @@ impl<'a> Judge<'a> {
                 twin.line
             );
             self.add(FindingId::DuplicateInjection, Severity::Error, line, explain, Some("keep one of the two lines"));
+        }
+        self.group(line, &node.path);
+    }
+
+    /// AMD's compute device belongs to the group of the render nodes, which has another number in each container.
+    fn group(&mut self, line: &'a DeviceLine, path: &str) {
+        let gid = |line: &DeviceLine| {
+            line.text.split(',').find_map(|part| part.trim().strip_prefix("gid=").map(str::to_owned))
+        };
+        let render = self.lines.in_force().find_map(|other| match &other.meaning {
+            Meaning::Entry(path) if path.starts_with("/dev/dri/renderD") => gid(other),
+            _ => None,
+        });
+        let (Some(own), Some(render)) = (gid(line), render.filter(|_| path == "/dev/kfd")) else { return };
+        if own != render {
+            let explain = format!(
+                "inside, /dev/kfd gets the group {own} and the render nodes the group {render}: ROCm opens both as a member of \
+                 `render`, so a program that is not root gets EACCES from one of them"
+            );
+            let fix = format!("gid={render}, if that is the container's render group (getent group render, inside)");
+            self.add(FindingId::GroupMismatch, Severity::Warning, line, explain, Some(&fix));
         }
     }
 }

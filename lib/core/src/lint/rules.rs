@@ -5,8 +5,9 @@ use super::effect::granted;
 use super::judge::Judge;
 use crate::config_text::Kind;
 use crate::device::Major;
-use crate::device_lines::{DeviceLine, Grant, Meaning, Rule, RuleLine};
+use crate::device_lines::{DeviceLine, Grant, Meaning, Rule, RuleLine, misc_name};
 use crate::findings::{FindingId, Severity};
+use crate::quoted::shell_word;
 
 impl<'a> Judge<'a> {
     pub(super) fn rule(&mut self, line: &'a DeviceLine, rule: &'a RuleLine) {
@@ -16,8 +17,26 @@ impl<'a> Judge<'a> {
         }
         match &rule.rule {
             Err(why) => {
-                let explain = format!("LXC does not start the container on this rule: {why}");
-                self.add(FindingId::MalformedRule, Severity::Error, line, explain, Some(&super::migrate(self.lines)));
+                let (fatal, consequence) = match (why.is_fatal(), rule.v1) {
+                    (true, _) => (true, "the container does not start"),
+                    (false, true) => (true, "the kernel refuses it, and the container does not start"),
+                    // `bpf_device_cgroup_prepare` returns a positive errno for it, which its caller takes for success.
+                    (false, false) => (
+                        false,
+                        "LXC starts without it from 4.0.7 on, and says so in its log only; older ones do not start",
+                    ),
+                };
+                let explain = format!("LXC cannot read this rule ({why}): {consequence}");
+                let severity = match line.meant_major() {
+                    Some(major) if !fatal => self.severity_of_cause(major),
+                    None if !fatal => Severity::Warning,
+                    _ => Severity::Error,
+                };
+                let fix = match line.meant_major() {
+                    Some(major) if self.takes_out(major) => self.migrate(major, line),
+                    _ => "write it as LXC reads it, c MAJOR:MINOR rwm, or remove it".to_owned(),
+                };
+                self.add(FindingId::MalformedRule, severity, line, explain, Some(&fix));
             }
             Ok(_) if rule.deny => {}
             Ok(known) if known.is_wide() => {
@@ -42,7 +61,7 @@ impl<'a> Judge<'a> {
             true => "; nvidia-uvm-tools has no number of its own, it is minor 1 of nvidia-uvm",
             false => "",
         };
-        let (today, fix) = (self.today(), self.cure());
+        let (today, fix) = (self.today(), self.cure(major, line));
         match &grant {
             Grant::Nobody => {
                 let minor = if major.0 == 254 { "; 254 is the minor of /dev/nvidia-modeset, too" } else { "" };
@@ -60,10 +79,6 @@ impl<'a> Judge<'a> {
                     "{major} is {owner} today: {opens} that driver's devices to the container, and nothing of a \
                      GPU{today}{tools}"
                 );
-                let fix = match self.lines.is_nvidia() {
-                    true => format!("{fix}; with --remove-foreign it takes this line out too"),
-                    false => fix,
-                };
                 self.add(FindingId::ForeignGrant, severity, line, explain, Some(&fix));
             }
             _ => {}
@@ -82,14 +97,55 @@ impl<'a> Judge<'a> {
         })
     }
 
-    fn cure(&self) -> String {
-        match (self.lines.is_kfd() && !self.lines.is_nvidia(), self.lines.kind) {
-            (true, Kind::Proxmox) => {
-                "dev0: /dev/kfd instead of rule and mount: Proxmox reads its number at every start".to_owned()
-            }
-            (true, _) => "lxc.cgroup2.devices.allow = /dev/kfd rw: LXC reads its number at every start".to_owned(),
-            (false, _) => super::migrate(self.lines),
+    fn cure(&self, major: Major, line: &DeviceLine) -> String {
+        match self.lines.is_kfd() && !self.takes_out(major) {
+            true => self.kfd_cure(),
+            false if self.takes_out(major) => self.migrate(major, line),
+            false => "remove the line, unless you know which device it is for".to_owned(),
         }
+    }
+
+    /// AMD's compute device without a number.
+    pub(super) fn kfd_cure(&self) -> String {
+        match self.lines.kind {
+            Kind::Proxmox => {
+                let taken = |entry: &str| self.lines.lines.iter().any(|line| line.text.starts_with(entry));
+                let free = (0..256).map(|number| format!("dev{number}:")).find(|entry| !taken(entry));
+                let free = free.as_deref().unwrap_or("devN:");
+                format!("{free} /dev/kfd instead of rule and mount: Proxmox reads its number at every start")
+            }
+            Kind::Lxc | Kind::Raw => {
+                "lxc.cgroup2.devices.allow = /dev/kfd rw: LXC reads its number at every start".to_owned()
+            }
+        }
+    }
+
+    /// Whether a migration takes a line of this number out, when it is asked to.
+    fn takes_out(&self, major: Major) -> bool {
+        let nvidia = self.lines.concerns_nvidia(self.host.facts.majors.as_ref());
+        match self.grant(major) {
+            Grant::Nvidia(_) => true,
+            Grant::Nobody if self.lines.is_kfd() => nvidia && self.effective_rules().any(|rule| self.opens_kfd(rule)),
+            Grant::Nobody | Grant::Minor(_) | Grant::Foreign(_) => nvidia,
+            Grant::Kfd => nvidia && !self.lines.is_kfd(),
+            Grant::Dri | Grant::Fixed | Grant::Unknown => false,
+        }
+    }
+
+    fn opens_kfd(&self, rule: &Rule) -> bool {
+        rule.character_major().is_some_and(|major| self.grant(major) == Grant::Kfd)
+    }
+
+    /// The migration that takes `line` out.
+    pub(super) fn migrate(&self, major: Major, line: &DeviceLine) -> String {
+        if line.file != self.lines.file {
+            return format!(
+                "remove the line there, or say `gpuhook config migrate --write {}`",
+                shell_word(&line.file)
+            );
+        }
+        let foreign = matches!(self.grant(major), Grant::Foreign(_) | Grant::Kfd) && !line.is_said_to_be_nvidia();
+        super::migrate(self.lines, self.reason, foreign)
     }
 
     fn wrong_version(&mut self, line: &'a DeviceLine, rule: &RuleLine) {
@@ -99,6 +155,11 @@ impl<'a> Judge<'a> {
         if what.is_none() && (self.has_twin(rule) || line.file != self.lines.file) {
             return;
         }
+        let misc = match rule.rule {
+            Ok(Rule::Numbers { block: false, major: Some(Major(10)), minor: Some(minor), .. }) => misc_name(minor),
+            _ => None,
+        };
+        let what = what.or_else(|| misc.map(|name| format!("{name}, whose number is fixed")));
         let would = what.map(|what| format!("; it would open {what}")).unwrap_or_default();
         let explain = match rule.v1 {
             true => format!("LXC passes over lxc.cgroup.devices lines where cgroup2 filters devices{would}"),
@@ -110,11 +171,10 @@ impl<'a> Judge<'a> {
             Some(major) => self.severity_of_cause(major),
             None => Severity::Warning,
         };
-        let gpu = major.is_some_and(|major| !matches!(self.grant(major), Grant::Fixed | Grant::Dri | Grant::Kfd));
-        let fix = match gpu {
-            true => super::migrate(self.lines),
-            false if rule.v1 => "write lxc.cgroup2.devices instead of lxc.cgroup.devices".to_owned(),
-            false => "write lxc.cgroup.devices instead of lxc.cgroup2.devices".to_owned(),
+        let fix = match major {
+            Some(major) if self.takes_out(major) => self.migrate(major, line),
+            _ if rule.v1 => "write lxc.cgroup2.devices instead of lxc.cgroup.devices".to_owned(),
+            _ => "write lxc.cgroup.devices instead of lxc.cgroup2.devices".to_owned(),
         };
         self.add(FindingId::InactiveRule, severity, line, explain, Some(&fix));
     }

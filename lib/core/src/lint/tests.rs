@@ -13,7 +13,8 @@ const DEVICES: &str = "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n2
                        237 nvidia-caps\n509 nvidia-uvm\n\nBlock devices:\n";
 
 const GPU: &str = "lxc.mount.entry = /dev/nvidia0 dev/nvidia0 none bind,optional,create=file\n";
-const UVM: &str = "lxc.mount.entry = /dev/nvidia-uvm dev/nvidia-uvm none bind,optional,create=file\n";
+const UVM: &str = "lxc.mount.entry = /dev/nvidia-uvm dev/nvidia-uvm none bind,optional,create=file\n\
+                   lxc.mount.entry = /dev/nvidiactl dev/nvidiactl none bind,optional,create=file\n";
 const RULES: &str = "lxc.cgroup2.devices.allow = c 195:* rwm\nlxc.cgroup2.devices.allow = c 509:* rwm\n";
 
 fn lint_on(kind: Kind, file: &str, text: &str, controller: Controller, nodes: Vec<HostNode>) -> Lint {
@@ -69,9 +70,10 @@ fn one_line_more_gets_its_finding() {
         (Kind::Lxc, "lxc.cgroup2.devices.allow = a", ("wide-grant", Warning)),
         (Kind::Lxc, "lxc.cgroup2.devices.allow = c *:* rw", ("wide-grant", Warning)),
         (Kind::Lxc, "lxc.cgroup2.devices.allow = a *:* rwm", ("malformed-rule", Error)),
-        (Kind::Lxc, "lxc.cgroup2.devices.allow = c", ("malformed-rule", Error)),
-        (Kind::Lxc, "lxc.cgroup2.devices.allow = c  509:* rwm", ("malformed-rule", Error)),
-        (Kind::Lxc, "lxc.cgroup2.devices.allow = c 509:* rw # uvm", ("malformed-rule", Error)),
+        // Passed over, and another rule allows the same.
+        (Kind::Lxc, "lxc.cgroup2.devices.allow = c", ("malformed-rule", Warning)),
+        (Kind::Lxc, "lxc.cgroup2.devices.allow = c  509:* rwm", ("malformed-rule", Warning)),
+        (Kind::Lxc, "lxc.cgroup2.devices.allow = c 509:* rw # uvm", ("malformed-rule", Warning)),
         (Kind::Lxc, "lxc.cgroup2.devices.allow: c 509:* rwm", ("malformed-rule", Error)),
         (Kind::Lxc, "236:* rwm", ("ignored-line", Warning)),
         (Kind::Proxmox, "236:* rwm", ("ignored-line", Warning)),
@@ -107,7 +109,17 @@ fn one_line_more_gets_its_finding() {
         (Kind::Proxmox, "dev0: /dev/nvidia0", ("duplicate-injection", Error)),
         (Kind::Proxmox, "dev0: /dev/nvidia-caps", ("mount-source", Error)),
         (Kind::Lxc, "lxc.hook.mount = /usr/share/lxc/hooks/nvidia", ("legacy-hook", Warning)),
-        (Kind::Proxmox, "lxc.hook.mount: /usr/share/lxc/hooks/nvidia", ("legacy-hook", Error)),
+        // A piece of a config does not say that the container is privileged.
+        (Kind::Proxmox, "lxc.hook.mount: /usr/share/lxc/hooks/nvidia", ("legacy-hook", Warning)),
+        (Kind::Proxmox, "rootfs: a:1\nlxc.hook.mount: /usr/share/lxc/hooks/nvidia", ("legacy-hook", Error)),
+        (Kind::Lxc, "lxc.rootfs.path = a\nlxc.hook.mount = /usr/share/lxc/hooks/nvidia", ("legacy-hook", Error)),
+        (
+            Kind::Lxc,
+            "lxc.rootfs.path = a\nlxc.include = /x\nlxc.hook.mount = /usr/share/lxc/hooks/nvidia",
+            ("legacy-hook", Warning),
+        ),
+        (Kind::Lxc, "lxc.idmap = g 0 100000 65536", ("malformed-rule", Error)),
+        (Kind::Proxmox, "lxc.idmap: u 0 100000 65536", ("malformed-rule", Error)),
     ] {
         assert_eq!(with(kind, line), [finding], "{kind}: {line}");
     }
@@ -119,10 +131,15 @@ fn the_line_that_was_written_for_a_device_is_the_cause_and_the_missing_rule_its_
     assert_eq!(lint(Kind::Lxc, &stale), [("stale-rule", Error, 2), ("missing-rule", Warning, 4)]);
     let none = format!("lxc.cgroup2.devices.allow = c 195:* rwm\n{GPU}{UVM}");
     assert_eq!(lint(Kind::Lxc, &none), [("missing-rule", Error, 3)]);
+    let broken =
+        format!("lxc.cgroup2.devices.allow = c 195:* rwm\nlxc.cgroup2.devices.allow = c  509:* rwm\n{GPU}{UVM}");
+    assert_eq!(lint(Kind::Lxc, &broken), [("malformed-rule", Error, 2), ("missing-rule", Warning, 4)]);
     let beside = format!("lxc.cgroup2.devices.allow = c 195:* rwm\n{GPU}");
-    assert_eq!(lint(Kind::Lxc, &beside), [("missing-rule", Error, 2)]);
+    assert_eq!(lint(Kind::Lxc, &beside), [("missing-rule", Error, 2), ("missing-mount", Warning, 2)]);
     let unmounted = format!("{RULES}{GPU}");
-    assert_eq!(lint(Kind::Lxc, &unmounted), [("missing-mount", Error, 2)]);
+    assert_eq!(lint(Kind::Lxc, &unmounted), [("missing-mount", Error, 2), ("missing-mount", Warning, 3)]);
+    let unfiltered = format!("unprivileged: 1\n{GPU}");
+    assert_eq!(lint(Kind::Proxmox, &unfiltered), [("missing-mount", Error, 2), ("missing-mount", Warning, 2)]);
     assert_eq!(lint(Kind::Lxc, RULES), [("missing-mount", Warning, 1)]);
     for clearing in ["lxc.cgroup2.devices.allow =", "lxc.cgroup2 =", "lxc.cgroup2.devices.deny = a"] {
         let cleared = format!("{RULES}{clearing}\n{GPU}{UVM}");
@@ -145,13 +162,22 @@ fn an_unprivileged_proxmox_container_misses_no_rule() {
     let v1 = "unprivileged: 1\nlxc.cgroup.devices.allow: c 509:* rwm\n";
     assert_eq!(lint(Kind::Proxmox, v1)[0], ("inactive-rule", Warning, 2), "wins over unprivileged-noop");
     // LXC makes a filter of the rules for an idmapped container too; without a rule there is none.
-    let idmap = "lxc.idmap = u 0 100000 65536\n";
+    let idmap = "lxc.idmap = u 0 100000 65536\nlxc.idmap = g 0 100000 65536\n";
     assert_eq!(lint(Kind::Lxc, &format!("{idmap}{GPU}{UVM}")), []);
     let rules = format!("{idmap}lxc.cgroup2.devices.allow = c 195:* rwm\n{GPU}{UVM}");
-    assert_eq!(lint(Kind::Lxc, &rules), [("missing-rule", Error, 4)]);
+    assert_eq!(lint(Kind::Lxc, &rules), [("missing-rule", Error, 5)]);
+    // A whole config without rules: LXC attaches no program.
+    assert_eq!(lint(Kind::Lxc, &format!("lxc.rootfs.path = dir:/x\n{GPU}{UVM}")), []);
+    assert_eq!(lint(Kind::Lxc, &format!("lxc.rootfs.path = dir:/x\nlxc.cgroup2.devices.deny = a\n{GPU}{UVM}")), []);
+    let includes = format!("lxc.rootfs.path = dir:/x\nlxc.include = /y\n{GPU}{UVM}");
+    assert_eq!(
+        lint(Kind::Lxc, &includes)[0],
+        ("missing-rule", Error, 3),
+        "an include that was not read may have rules"
+    );
     let home = "/home/a/.local/share/lxc/c/config";
     let user = lint_on(Kind::Lxc, home, &rules, Controller::V2, vec![]);
-    assert_eq!(found(&user), [("unprivileged-noop", Info, 2)]);
+    assert_eq!(found(&user), [("unprivileged-noop", Info, 3)]);
 }
 
 #[test]
@@ -183,6 +209,7 @@ fn a_source_that_is_no_device_or_absent_is_told_where_the_nodes_are_known() {
     let nodes = || {
         vec![
             node("/dev/nvidia0", NodeKind::NotADevice),
+            node("/dev/nvidiactl", NodeKind::Character(DeviceId::new(195, 255))),
             node("/dev/nvidia-caps/nvidia-cap1", NodeKind::Character(DeviceId::new(237, 1))),
         ]
     };
@@ -190,6 +217,29 @@ fn a_source_that_is_no_device_or_absent_is_told_where_the_nodes_are_known() {
     let text = format!("{RULES}lxc.cgroup2.devices.allow = c 237:* rwm\n{GPU}{}{caps}", UVM.replace("optional,", ""));
     let known = lint_on(Kind::Lxc, "c", &text, Controller::V2, nodes());
     assert_eq!(found(&known), [("mount-source", Warning, 4), ("mount-source", Error, 5)]);
+}
+
+/// What a person copies into a shell does what it says.
+#[test]
+fn a_fix_is_a_command_that_takes_the_line_out() {
+    let fix = |kind, text: &str, line: usize| {
+        let lint = lint_on(kind, "my file", text, Controller::V2, vec![]);
+        let found = lint.findings.findings.iter().find(|finding| finding.line == Some(line)).expect("a finding");
+        found.fix.clone().unwrap_or_default()
+    };
+    let config = |rule: &str| format!("{GPU}{UVM}{RULES}lxc.cgroup2.devices.allow = {rule}\n");
+    for (rule, words) in [
+        ("c 504:* rwm", "gpuhook config migrate --write --kind lxc 'my file'   #"),
+        ("c 234:* rwm", "gpuhook config migrate --write --remove-foreign --kind lxc 'my file'   #"),
+        ("c 234:* rwm # nvidia-uvm", "gpuhook config migrate --write --kind lxc 'my file'   #"),
+        ("c 10:200 rw # tun", "write it as LXC reads it"),
+    ] {
+        let fix = fix(Kind::Lxc, &config(rule), 6);
+        assert!(fix.starts_with(words), "{rule}: {fix}");
+    }
+    let kfd = "lxc.mount.entry: /dev/kfd dev/kfd none bind,create=file\nlxc.cgroup2.devices.allow: c 504:* rwm\ndev0: /dev/dri/card0\n";
+    assert!(fix(Kind::Proxmox, kfd, 2).starts_with("dev1: /dev/kfd"), "{}", fix(Kind::Proxmox, kfd, 2));
+    assert!(fix(Kind::Lxc, "lxc.cgroup2.devices.allow = c 504:* rwm\n", 1).starts_with("remove the line"));
 }
 
 #[test]
@@ -216,4 +266,18 @@ fn the_verdict_counts_and_names() {
     let lint = lint_on(Kind::Lxc, "c", &format!("{RULES}{GPU}{UVM}"), Controller::V2, vec![]);
     assert_eq!(lint.findings.verdict, "c: nothing is wrong with the GPU lines");
     assert!(lint.configs[0].lines.iter().all(|line| line.in_force));
+}
+
+/// Found by fuzzing: a mount's source stood in what it brings, its target in what is wrong with it.
+#[test]
+fn what_a_config_holds_does_not_act_on_a_terminal() {
+    for line in [
+        "lxc.mount.entry: /dev/nvid\u{1b}[2J dev/nvidia0 none bind",
+        "lxc.mount.entry: /dev/nvidia-uvm \u{1b} none bind",
+    ] {
+        for (_, kind) in Kind::WORDS {
+            let said = lint_on(kind, "c", &format!("{GPU}{line}\n"), Controller::V2, vec![]).to_string();
+            assert!(!said.contains('\u{1b}'), "{said:?}");
+        }
+    }
 }

@@ -190,3 +190,15 @@ fn bytes_that_are_no_text_do_not_stop_the_reading() {
     assert_eq!(config.environment(), [("A", long.as_str())]);
     assert!(!config.registered("mount"));
 }
+
+#[test]
+fn lxcs_own_hook_for_nvidia_is_known_by_its_line() {
+    for (text, is_there) in [
+        ("lxc.hook.mount = /usr/share/lxc/hooks/nvidia\n", true),
+        ("lxc.hook.mount = /usr/share/lxc/hooks/other\n", false),
+        ("lxc.hook.mount = /usr/share/lxc/hooks/nvidia\nlxc.hook.mount =\n", false),
+        ("lxc.hook.start-host = /usr/bin/gpuhook lxc\n", false),
+    ] {
+        assert_eq!(config(text).has_legacy_hook(), is_there, "{text}");
+    }
+}

@@ -34,16 +34,14 @@ pub(super) struct Judge<'a> {
 impl<'a> Judge<'a> {
     pub(super) fn new(lines: &'a DeviceLines, facts: &'a HostFacts, options: MigrateOptions<'a>) -> Self {
         let majors = facts.majors.as_ref();
-        let grants = |wanted: fn(&Grant<'_>) -> bool| {
-            let mut meant = lines.in_force().filter_map(DeviceLine::meant_major);
-            meant.any(|major| wanted(&Grant::of(major, majors)))
-        };
-        let nvidia = lines.is_nvidia() || grants(|grant| matches!(grant, Grant::Nvidia(_)));
+        let mut meant = lines.in_force().filter_map(DeviceLine::meant_major);
+        let kfd = meant.any(|major| Grant::of(major, majors) == Grant::Kfd);
+        let nvidia = lines.concerns_nvidia(majors);
         let others = lines.in_force().filter_map(|line| match &line.meaning {
             Meaning::Mount(entry) if entry.node().is_none() => entry.source.strip_prefix("/dev/")?.rsplit('/').next(),
             _ => None,
         });
-        let (others, kfd) = (others.collect(), grants(|grant| *grant == Grant::Kfd));
+        let others = others.collect();
         let mut nodes: Vec<Node> = lines.nodes().into_iter().map(|(node, _)| node).collect();
         nodes.sort_by(|a, b| a.path.cmp(&b.path));
         nodes.dedup();
@@ -99,9 +97,10 @@ impl<'a> Judge<'a> {
             _ => Fate::Keep,
         };
         match Grant::of(major, self.facts.majors.as_ref()) {
-            Grant::Nvidia(names) if self.is_kept_driver(&names) => {
-                Fate::Report(format!("{} is not brought in by gpuhook, so the line is left", names.join(", ")))
-            }
+            Grant::Nvidia(names) if self.is_kept_driver(&names) => Fate::Report(format!(
+                "the line opens {} for nodes that are left, so it is left too; its number changes with kernel and driver",
+                names.join(", ")
+            )),
             Grant::Nvidia(_) => Fate::Remove(None),
             Grant::Kfd if self.lines.is_kfd() => Fate::Keep,
             Grant::Kfd => foreign("AMD's kfd".to_owned()),
@@ -134,7 +133,14 @@ impl<'a> Judge<'a> {
         }
         match self.is_provided(&node) {
             true => Fate::Remove(None),
-            false => Fate::Report(format!("gpuhook does not bring {} in, so the line is left", node.path)),
+            false => Fate::Report(match node.driver {
+                NVIDIA_CAPS => format!(
+                    "{} is left: this host has MIG instances, whose capabilities gpuhook brings in one by one, for instances \
+                     that NVIDIA_VISIBLE_DEVICES names (MIG-UUID)",
+                    node.path
+                ),
+                _ => format!("gpuhook does not bring {} in, so the line is left", node.path),
+            }),
         }
     }
 
@@ -159,6 +165,18 @@ impl<'a> Judge<'a> {
         self.nodes.iter().any(kept)
     }
 
+    /// What stands in files that it includes, which are not touched.
+    pub(super) fn included(&self) -> Option<Note> {
+        let own = &self.lines.file;
+        let gpu = |line: &&DeviceLine| line.file != *own && matches!(self.fate(line), Fate::Remove(_));
+        let line = self.lines.in_force().find(gpu)?;
+        let text = format!(
+            "{}:{}, which it includes, has lines of the same kind; they are left, for whoever else includes them",
+            line.file, line.line
+        );
+        Some(Note { line: None, text })
+    }
+
     /// What stands in snapshots, which are not touched.
     pub(super) fn elsewhere(&self, unchanged: bool, registration: &str) -> Vec<Note> {
         let mut sections: Vec<(&str, usize)> = Vec::new();
@@ -175,6 +193,9 @@ impl<'a> Judge<'a> {
             .into_iter()
             .map(|(section, line)| {
                 let text = match alone {
+                    _ if section == "pve:pending" => {
+                        "[pve:pending] holds GPU lines, which Proxmox applies at the next start, and which are left".to_owned()
+                    }
                     true => format!(
                         "GPU lines stand only below [{section}], where they are not in force, and are left; to give the \
                          container all GPUs put `{registration}` before the first [section]"

@@ -241,6 +241,26 @@ fn line_ends_and_a_missing_last_one_are_kept() {
 }
 
 #[test]
+fn raw_text_keeps_the_indentation_of_its_yaml() {
+    let host = host(&[("GPU-a", 0)]);
+    let yaml = "raw.lxc: |\n    lxc.cgroup2.devices.allow = c 195:* rwm\n    lxc.cap.drop = mknod\n";
+    let expected = "raw.lxc: |\n    lxc.cap.drop = mknod\n    lxc.include = /usr/share/gpuhook/lxc.conf\n";
+    assert_eq!(text(Kind::Raw, yaml, &host), expected);
+    assert_eq!(text(Kind::Raw, expected, &host), expected);
+}
+
+#[test]
+fn what_stands_elsewhere_is_told_of() {
+    let host = host(&[("GPU-a", 0)]);
+    let pending = "lxc.cgroup2.devices.allow: c 195:* rwm\n[pve:pending]\nlxc.cgroup2.devices.allow: c 504:* rwm\n";
+    let (_, notes) = migrated(Kind::Proxmox, pending.as_bytes(), &host, options());
+    assert!(
+        notes.iter().any(|note| note.starts_with("line 3: [pve:pending]") && note.contains("next start")),
+        "{notes:?}"
+    );
+}
+
+#[test]
 fn what_gpuhook_does_not_bring_in_is_left() {
     let mut host = host(&[("GPU-a", 0)]);
     let entry = |path: &str| format!("lxc.mount.entry = /dev/{path} dev/{path} none bind,create=dir\n");

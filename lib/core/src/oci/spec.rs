@@ -17,6 +17,10 @@ pub struct Spec {
     pub user: User,
     /// `root`.
     pub root: Option<Root>,
+    /// `mounts`.
+    pub mounts: Vec<Mount>,
+    /// `process.capabilities.bounding`.
+    pub bounding: Vec<String>,
     /// `linux.cgroupsPath`, `/path` or systemd's `slice:prefix:name`.
     pub cgroups_path: Option<String>,
     /// `linux.uidMappings`.
@@ -56,6 +60,17 @@ pub struct Root {
     pub readonly: bool,
 }
 
+/// A mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Mount {
+    /// Where the container sees it.
+    pub destination: String,
+    /// What is mounted; empty where the spec does not say.
+    #[serde(deserialize_with = "null_is_default")]
+    pub source: String,
+}
+
 /// A namespace that the container is given.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Namespace {
@@ -85,6 +100,8 @@ struct RawSpec {
     process: RawProcess,
     root: Option<Root>,
     #[serde(deserialize_with = "null_is_default")]
+    mounts: Vec<Mount>,
+    #[serde(deserialize_with = "null_is_default")]
     linux: RawLinux,
     #[serde(deserialize_with = "null_is_default")]
     annotations: BTreeMap<String, String>,
@@ -99,6 +116,15 @@ struct RawProcess {
     env: Vec<String>,
     #[serde(deserialize_with = "null_is_default")]
     user: User,
+    #[serde(deserialize_with = "null_is_default")]
+    capabilities: RawCapabilities,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawCapabilities {
+    #[serde(deserialize_with = "null_is_default")]
+    bounding: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -182,6 +208,8 @@ impl Spec {
             env,
             user: raw.process.user,
             root: raw.root,
+            mounts: raw.mounts,
+            bounding: raw.process.capabilities.bounding,
             cgroups_path: raw.linux.cgroups_path.filter(|path| !path.is_empty()),
             uid_map: id_map(&raw.linux.uid_mappings),
             gid_map: id_map(&raw.linux.gid_mappings),
@@ -202,16 +230,42 @@ impl Spec {
         self.env.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Whether the container was started as a privileged one, in the sense of NVIDIA's toolkit: it may get CAP_SYS_ADMIN
+    /// (internal/config/image/privileged.go). In a user namespace of its own that is no right on the host.
+    pub fn is_privileged(&self) -> bool {
+        let is_mapped = !self.uid_map.0.is_empty() || self.namespaces.iter().any(|namespace| namespace.kind == "user");
+        !is_mapped && self.bounding.iter().any(|capability| capability == "CAP_SYS_ADMIN")
+    }
+
     /// The container's root as an absolute path of the host; `None` where the spec has none.
     pub fn rootfs(&self, bundle: &str) -> Option<String> {
         let path = self.root.as_ref().map(|root| root.path.as_str()).filter(|path| !path.is_empty())?;
         Some(if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", bundle.trim_end_matches('/')) })
     }
 
+    /// Whether it has devices that an edit of ours put there.
+    pub fn is_edited(&self) -> bool {
+        self.annotations.contains_key(super::edit::RULES)
+    }
+
+    /// Whether the container has a user namespace of its own, so that its runtime makes no nodes: it binds the host's.
+    pub fn has_user_namespace(&self) -> bool {
+        self.namespaces.iter().any(|namespace| namespace.kind == "user")
+    }
+
+    /// Whether a person registered gpuhook as a hook that injects.
+    pub fn has_own_hook(&self) -> bool {
+        self.hooks.iter().any(|hook| {
+            hook.args.iter().map(String::as_str).take(3).eq(["gpuhook", "oci", hook.stage])
+                && !hook.args.iter().any(|word| word == super::VERIFY)
+        })
+    }
+
     /// What in this spec already brings NVIDIA devices in: the path of a device or of a hook of NVIDIA's toolkit.
     pub fn nvidia_injector(&self) -> Option<&str> {
         const PROGRAMS: [&str; 4] = ["nvidia-container-", "nvidia-cdi-hook", "nvidia-ctk", "oci-nvidia-hook"];
-        let device = self.device_paths.iter().find(|path| path.starts_with("/dev/nvidia"));
+        let device =
+            self.device_paths.iter().find(|path| path.starts_with("/dev/nvidia")).filter(|_| !self.is_edited());
         let hook = || {
             self.hooks.iter().map(|hook| &hook.path).find(|path| {
                 let name = path.rsplit('/').next().unwrap_or_default();
@@ -219,6 +273,13 @@ impl Spec {
             })
         };
         device.or_else(hook).map(String::as_str)
+    }
+}
+
+impl Spec {
+    /// The NVIDIA nodes among [`Spec::device_paths`].
+    pub fn nvidia_devices(&self) -> Vec<&str> {
+        self.device_paths.iter().map(String::as_str).filter(|path| path.starts_with("/dev/nvidia")).collect()
     }
 }
 

@@ -2,12 +2,17 @@
 //! Which nodes a request means on this host: one rule per function. Minors of GPUs and capabilities are read from the
 //! driver's files, never computed; the few fixed ones are the driver's own constants.
 
+use std::collections::BTreeSet;
+
 use crate::device::{Access, ContainerPath, DeviceId, Major, Minor};
 use crate::facts::majors::{self, Majors};
-use crate::facts::{Capability, ContainerFacts, Gpu, HostFacts, IdMap};
-use crate::request::{DeviceName, DeviceSelection, DriverCapabilities, Request};
+use crate::facts::{Capability, ContainerFacts, Gpu, HostFacts, IdMap, MigDevice, NodeKind};
+use crate::request::{DeviceName, DeviceSelection, DriverCapabilities, MigName, Request};
 
 use super::{PlanError, PlannedDevice};
+
+/// Where the driver's capabilities live.
+pub(super) const CAPABILITY_DIRECTORY: &str = "/dev/nvidia-caps";
 
 /// Where IMEX channels live.
 pub(super) const IMEX_DIRECTORY: &str = "/dev/nvidia-caps-imex-channels";
@@ -23,6 +28,8 @@ const MODESET_MINOR: Minor = Minor(254);
 const UVM_MINOR: Minor = Minor(0);
 /// `NVIDIA_UVM_TOOLS_MINOR_NUMBER`, likewise.
 const UVM_TOOLS_MINOR: Minor = Minor(1);
+/// `NVSWITCH_CTL_MINOR` (kernel-open/nvidia/linux_nvswitch.c).
+const NVSWITCH_CONTROL_MINOR: Minor = Minor(255);
 /// The driver's own default, `NVreg_DeviceFileMode`.
 const DEFAULT_MODE: u32 = 0o666;
 
@@ -31,12 +38,21 @@ pub(super) struct Chosen<'a> {
     host: &'a HostFacts,
     container: &'a ContainerFacts,
     pub(super) devices: Vec<PlannedDevice>,
+    /// The GPUs that the devices belong to.
+    pub(super) gpus: Vec<&'a Gpu>,
     pub(super) left_out: Vec<String>,
+}
+
+/// What a selection means on this host.
+#[derive(Default)]
+struct Selected<'a> {
+    gpus: Vec<&'a Gpu>,
+    mig: Vec<MigDevice<'a>>,
 }
 
 impl<'a> Chosen<'a> {
     pub(super) fn new(host: &'a HostFacts, container: &'a ContainerFacts) -> Self {
-        Self { host, container, devices: Vec::new(), left_out: Vec::new() }
+        Self { host, container, devices: Vec::new(), gpus: Vec::new(), left_out: Vec::new() }
     }
 
     /// Chooses everything that `request` asks for, in a fixed order.
@@ -48,7 +64,8 @@ impl<'a> Chosen<'a> {
         let nvidia = Numbered { dynamic: None, major: majors.primary()? };
         let owner = self.driver_owner();
         self.add("/dev/nvidiactl", nvidia, CONTROL_MINOR, owner);
-        for minor in self.selected(&request.devices)? {
+        let selected = self.selected(&request.devices)?;
+        for minor in selected.gpus.iter().map(|gpu| gpu.minor).collect::<BTreeSet<_>>() {
             self.add(&format!("/dev/nvidia{minor}"), nvidia, minor, owner);
         }
         if request.capabilities.contains(DriverCapabilities::COMPUTE) {
@@ -59,34 +76,69 @@ impl<'a> Chosen<'a> {
         if request.capabilities.intersects(DriverCapabilities::DISPLAY | DriverCapabilities::GRAPHICS) {
             self.add_modeset(majors, nvidia, owner);
         }
-        if request.mig_config {
-            self.add_capability(majors, "mig/config")?;
-        }
-        if request.mig_monitor {
-            self.add_capability(majors, "mig/monitor")?;
-        }
-        self.add_imex(majors, &request.imex_channels)
+        self.add_capabilities(majors, request, &selected)?;
+        self.add_nvswitch(majors, request)?;
+        self.add_imex(majors, &request.imex_channels)?;
+        self.gpus = selected.gpus;
+        Ok(())
     }
 
     fn majors(&self) -> Result<&'a Majors, PlanError> {
         self.host.majors.as_ref().ok_or(PlanError::MajorsUnknown)
     }
 
-    /// The GPUs' minors, ascending and without doubles.
-    fn selected(&self, selection: &DeviceSelection) -> Result<Vec<Minor>, PlanError> {
+    /// The GPUs and MIG devices of a selection. `all` means all of both, a GPU means itself alone, and a MIG device brings
+    /// its GPU in (libnvidia-container, src/cli/common.c).
+    fn selected(&self, selection: &DeviceSelection) -> Result<Selected<'a>, PlanError> {
         // NVML does not count a GPU that the administrator excluded, so indices skip it.
-        let visible: Vec<&Gpu> = self.host.gpus.iter().filter(|gpu| !gpu.excluded).collect();
-        let mut minors = match selection {
-            DeviceSelection::Nothing | DeviceSelection::ControlOnly => Vec::new(),
-            DeviceSelection::All if visible.is_empty() => return Err(PlanError::NoGpu),
-            DeviceSelection::All => visible.iter().map(|gpu| gpu.minor).collect(),
-            DeviceSelection::List(names) => {
-                names.iter().map(|name| find(&visible, name).map(|gpu| gpu.minor)).collect::<Result<Vec<_>, _>>()?
+        let visible: Vec<&'a Gpu> = self.host.gpus.iter().filter(|gpu| !gpu.excluded).collect();
+        match selection {
+            DeviceSelection::Nothing | DeviceSelection::ControlOnly => Ok(Selected::default()),
+            DeviceSelection::All if visible.is_empty() => Err(PlanError::NoGpu),
+            DeviceSelection::All => {
+                let mig = visible.iter().flat_map(|gpu| self.host.mig_devices(gpu.minor)).collect();
+                Ok(Selected { gpus: visible, mig })
             }
+            DeviceSelection::List(names) => {
+                let mut selected = Selected::default();
+                for name in names {
+                    let (gpu, mig) = match name {
+                        DeviceName::Mig(name) => self.mig_device(&visible, name)?,
+                        name => (find(&visible, name)?, None),
+                    };
+                    selected.gpus.push(gpu);
+                    selected.mig.extend(mig);
+                }
+                Ok(selected)
+            }
+        }
+    }
+
+    /// The MIG device of that name, with its GPU.
+    fn mig_device(&self, visible: &[&'a Gpu], name: &MigName) -> Result<(&'a Gpu, Option<MigDevice<'a>>), PlanError> {
+        let gpu = match name {
+            MigName::Uuid(_) => return Err(PlanError::MigUuid(name.to_string())),
+            MigName::Instances { gpu, .. } => find(visible, &DeviceName::Uuid(gpu.clone()))?,
+            MigName::Position { gpu, .. } => find(visible, gpu)?,
         };
-        minors.sort_unstable();
-        minors.dedup();
-        Ok(minors)
+        let devices = self.host.mig_devices(gpu.minor);
+        let at = match name {
+            MigName::Instances { gpu_instance, compute_instance, .. } => devices.iter().position(|device| {
+                (device.gpu_instance, device.compute_instance) == (*gpu_instance, *compute_instance)
+            }),
+            MigName::Position { position, .. } => usize::try_from(*position).ok(),
+            MigName::Uuid(_) => None,
+        };
+        match at.and_then(|at| devices.get(at)) {
+            Some(device) => Ok((gpu, Some(*device))),
+            None => {
+                let index = visible.iter().position(|other| other.minor == gpu.minor).unwrap_or_default();
+                let exist = devices.iter().enumerate().map(|(at, MigDevice { gpu_instance, compute_instance, .. })| {
+                    format!("{index}:{at} (gi {gpu_instance}, ci {compute_instance})")
+                });
+                Err(PlanError::NoMigDevice { asked: name.to_string(), gpu: index, exist: exist.collect() })
+            }
+        }
     }
 
     /// The modeset node, for display and graphics: before 545 the frontend's one region holds its minor too.
@@ -99,11 +151,54 @@ impl<'a> Chosen<'a> {
         }
     }
 
-    fn add_capability(&mut self, majors: &Majors, name: &'static str) -> Result<(), PlanError> {
-        let caps = Numbered::dynamic(majors, majors::NVIDIA_CAPS)?;
-        let found = self.host.capabilities.iter().find(|capability| capability.name == name);
-        let Capability { minor, mode, .. } = *found.ok_or(PlanError::NoCapability(name))?;
-        self.add(&format!("/dev/nvidia-caps/nvidia-cap{minor}"), caps, minor, Owner { mode, uid: 0, gid: 0 });
+    /// Capability nodes: the rights over MIG, then the MIG devices', each once.
+    fn add_capabilities(&mut self, majors: &Majors, request: &Request, mig: &Selected<'_>) -> Result<(), PlanError> {
+        let find = |name: &'static str| self.host.capabilities.iter().find(|capability| capability.name == name);
+        let rights = [("mig/config", request.mig_config), ("mig/monitor", request.mig_monitor)];
+        let mut wanted: Vec<&Capability> = Vec::new();
+        for (name, asked) in rights {
+            match find(name) {
+                Some(capability) if asked || request.management => wanted.push(capability),
+                None if asked => return Err(PlanError::NoCapability(name)),
+                _ => {}
+            }
+        }
+        wanted.extend(mig.mig.iter().flat_map(|device| device.access));
+        let mut seen = BTreeSet::new();
+        for capability in wanted {
+            let caps = Numbered::dynamic(majors, majors::NVIDIA_CAPS)?;
+            if seen.insert(capability.minor) {
+                let Capability { minor, mode, .. } = *capability;
+                self.add(
+                    &format!("{CAPABILITY_DIRECTORY}/nvidia-cap{minor}"),
+                    caps,
+                    minor,
+                    Owner { mode, uid: 0, gid: 0 },
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The NVSwitches' nodes: the driver's files do not say their minors, so they are those of the host's own nodes that
+    /// have the live major.
+    fn add_nvswitch(&mut self, majors: &Majors, request: &Request) -> Result<(), PlanError> {
+        let is_there = majors.by_name.contains_key(majors::NVIDIA_NVSWITCH);
+        if !(request.nvswitch || request.management && is_there) {
+            return Ok(());
+        }
+        let switch = Numbered::dynamic(majors, majors::NVIDIA_NVSWITCH)?;
+        let owner = Owner { mode: DEFAULT_MODE, uid: 0, gid: 0 };
+        self.add("/dev/nvidia-nvswitchctl", switch, NVSWITCH_CONTROL_MINOR, owner);
+        let host = self.host;
+        for node in &host.nodes {
+            if let NodeKind::Character(id) = node.kind
+                && id.major == switch.major
+                && node.path == format!("/dev/nvidia-nvswitch{}", id.minor)
+            {
+                self.add(&node.path, switch, id.minor, owner);
+            }
+        }
         Ok(())
     }
 
@@ -188,7 +283,8 @@ fn find<'a>(gpus: &[&'a Gpu], name: &DeviceName) -> Result<&'a Gpu, PlanError> {
         }
         DeviceName::Uuid(wanted) => gpus.iter().copied().filter(|gpu| has_uuid(gpu, wanted)).collect(),
         DeviceName::Bus(address) => gpus.iter().copied().filter(|gpu| gpu.address == *address).collect(),
-        DeviceName::Mig(word) => return Err(PlanError::MigInstance(word.clone())),
+        // A MIG device is no GPU: its own name says which one holds it.
+        DeviceName::Mig(_) => Vec::new(),
     };
     match matches.as_slice() {
         [one] => Ok(one),

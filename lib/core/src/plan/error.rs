@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::facts::majors::MajorError;
+use crate::quoted::Quoted;
 
 /// Why no plan can be made. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +30,26 @@ pub enum PlanError {
         /// The GPUs that it fits.
         matches: Vec<String>,
     },
-    /// MIG instances cannot be selected by name.
-    MigInstance(String),
+    /// Nothing in the driver's files tells which MIG device has this UUID.
+    MigUuid(String),
+    /// The GPU has no such MIG device.
+    NoMigDevice {
+        /// The name, as asked.
+        asked: String,
+        /// The GPU, by its index.
+        gpu: usize,
+        /// What there is on it.
+        exist: Vec<String>,
+    },
+    /// The image needs another driver or GPU.
+    Unmet {
+        /// The variable that says so.
+        name: String,
+        /// What it says.
+        text: String,
+        /// What the host has.
+        has: String,
+    },
     /// The driver has no such capability file.
     NoCapability(&'static str),
     /// The channel is beyond those that the driver registered.
@@ -66,9 +85,21 @@ impl fmt::Display for PlanError {
             Self::AmbiguousGpu { asked, matches } => {
                 write!(f, "{asked} is the beginning of more than one UUID: {}; hint: write more of it", list(matches))
             }
-            Self::MigInstance(word) => write!(
+            Self::MigUuid(word) => write!(
                 f,
-                "MIG instance {word} cannot be selected by name in this version; hint: ask for the GPU that holds it"
+                "MIG device {word}: only NVIDIA's NVML tells which device has a UUID, the kernel does not; hint: write it \
+                 as GPU:POSITION (0:1) or as MIG-GPU-<uuid>/<gi>/<ci>; nvidia-smi -L and nvidia-smi show these numbers"
+            ),
+            Self::NoMigDevice { asked, gpu, exist } => write!(
+                f,
+                "no MIG device {asked}; GPU {gpu} has {}; hint: nvidia-smi mig -lci lists the instances",
+                list(exist)
+            ),
+            Self::Unmet { name, text, has } => write!(
+                f,
+                "the image needs {name}={}, and this host has {has}; hint: a newer driver or an older image, or \
+                 NVIDIA_DISABLE_REQUIRE=1 to try it",
+                Quoted(text)
             ),
             Self::NoCapability(name) => write!(
                 f,

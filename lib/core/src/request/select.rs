@@ -8,22 +8,19 @@
 //! - The last of several variables of one name counts, as in runc (libcontainer/env.go) and LXC (`putenv` in order).
 //! - Words are case sensitive, except for the hexadecimal digits of a UUID or bus id.
 //!
-//! Different on purpose: a word that nobody knows is an error here also where the toolkit would pass it on; names of
-//! CDI devices are such words. The toolkit's rule that an image with `CUDA_VERSION` alone means "all" is not kept.
+//! Different on purpose: a word that nobody knows is an error here also where the toolkit would pass it on.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
-use super::{DeviceName, DeviceSelection, DriverCapabilities, Origin, Request};
+use super::{DeviceName, DeviceSelection, DriverCapabilities, MigName, RequestError};
 use crate::facts::PciAddress;
-use crate::quoted::Quoted;
 
 /// The longest value of a variable that a program can be started with, in bytes (`MAX_ARG_STRLEN`,
 /// include/uapi/linux/binfmts.h, with pages of 4 KiB).
-const VALUE_MAX: usize = 128 << 10;
+pub(super) const VALUE_MAX: usize = 128 << 10;
 
 /// The words of `NVIDIA_DRIVER_CAPABILITIES`.
-const CAPABILITY_WORDS: [(&str, DriverCapabilities); 8] = [
+pub(super) const CAPABILITY_WORDS: [(&str, DriverCapabilities); 8] = [
     ("all", DriverCapabilities::all()),
     ("compute", DriverCapabilities::COMPUTE),
     ("compat32", DriverCapabilities::COMPAT32),
@@ -34,197 +31,150 @@ const CAPABILITY_WORDS: [(&str, DriverCapabilities); 8] = [
     ("ngx", DriverCapabilities::NGX),
 ];
 
-/// The two names of one key.
-struct Key {
-    option: &'static str,
-    variable: &'static str,
-}
-
-const DEVICES: Key = Key { option: "--devices", variable: "NVIDIA_VISIBLE_DEVICES" };
-const CAPABILITIES: Key = Key { option: "--capabilities", variable: "NVIDIA_DRIVER_CAPABILITIES" };
-const MIG_CONFIG: Key = Key { option: "--mig-config", variable: "NVIDIA_MIG_CONFIG_DEVICES" };
-const MIG_MONITOR: Key = Key { option: "--mig-monitor", variable: "NVIDIA_MIG_MONITOR_DEVICES" };
-const IMEX_CHANNELS: Key = Key { option: "--imex-channels", variable: "NVIDIA_IMEX_CHANNELS" };
-
-/// One value per key, each `None` where nobody said it. As arguments of a hook or command they are the operator's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arguments<'a> {
-    /// `--devices LIST`, in place of `NVIDIA_VISIBLE_DEVICES`.
-    pub devices: Option<&'a str>,
-    /// `--capabilities LIST`, in place of `NVIDIA_DRIVER_CAPABILITIES`.
-    pub capabilities: Option<&'a str>,
-    /// `--mig-config LIST`, in place of `NVIDIA_MIG_CONFIG_DEVICES`; `all` for the option without a value.
-    pub mig_config: Option<&'a str>,
-    /// `--mig-monitor LIST`, in place of `NVIDIA_MIG_MONITOR_DEVICES`; `all` for the option without a value.
-    pub mig_monitor: Option<&'a str>,
-    /// `--imex-channels LIST`, in place of `NVIDIA_IMEX_CHANNELS`.
-    pub imex_channels: Option<&'a str>,
-}
-
-impl<'a> Arguments<'a> {
-    /// The values that the variables give to the same keys; the last of a name counts.
-    pub(super) fn of(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let mut said = Self::default();
-        for (name, value) in variables {
-            let key = match name {
-                _ if name == DEVICES.variable => &mut said.devices,
-                _ if name == CAPABILITIES.variable => &mut said.capabilities,
-                _ if name == MIG_CONFIG.variable => &mut said.mig_config,
-                _ if name == MIG_MONITOR.variable => &mut said.mig_monitor,
-                _ if name == IMEX_CHANNELS.variable => &mut said.imex_channels,
-                _ => continue,
-            };
-            *key = Some(value);
-        }
-        said
-    }
-}
-
 /// A value with the name of the variable or option that holds it, for messages.
-type Said<'a> = (&'static str, &'a str);
+pub(super) type Said<'a> = (&'static str, &'a str);
 
-fn first<'a>(key: &Key, argument: Option<&'a str>, variable: Option<&'a str>) -> Option<Said<'a>> {
-    argument.map(|value| (key.option, value)).or(variable.map(|value| (key.variable, value)))
+/// What a list of devices names.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Devices {
+    pub(super) selection: DeviceSelection,
+    /// IMEX channels, which CDI and mounts name among the devices.
+    pub(super) channels: BTreeSet<u32>,
+    /// `management.nvidia.com/gpu=all`.
+    pub(super) management: bool,
 }
 
-impl Request {
-    /// What arguments and variables ask for together: an argument wins over the variable of the same key. From an
-    /// image's variables, wishes for MIG configuration, MIG monitoring and IMEX channels are left out and said so.
-    ///
-    /// # Errors
-    ///
-    /// A word that has no meaning; the message names its key and what is allowed. Wishes that are left out are not
-    /// read.
-    pub fn new<'a>(
-        arguments: &Arguments<'_>,
-        variables: impl IntoIterator<Item = (&'a str, &'a str)>,
-        origin: Origin,
-    ) -> Result<Self, RequestError> {
-        match origin {
-            Origin::Operator => Self::merge(arguments, Arguments::of(variables), Arguments::default()),
-            Origin::Image => Self::merge(arguments, Arguments::default(), Arguments::of(variables)),
-        }
-    }
-
-    /// What is asked for with arguments, else with the operator's variables, else with the image's: key by key.
-    pub(super) fn merge(
-        arguments: &Arguments<'_>,
-        operator: Arguments<'_>,
-        image: Arguments<'_>,
-    ) -> Result<Self, RequestError> {
-        let mut left_out = Vec::new();
-        let devices = first(&DEVICES, arguments.devices, operator.devices);
-        let origin = if devices.is_some() { Origin::Operator } else { Origin::Image };
-        let devices = devices.or(image.devices.map(|value| (DEVICES.variable, value)));
-        let capabilities = first(&CAPABILITIES, arguments.capabilities, operator.capabilities)
-            .or(image.capabilities.map(|value| (CAPABILITIES.variable, value)));
-        let mut right = |key: &Key, argument, operator, image: Option<&str>| {
-            let said = first(key, argument, operator);
-            if let (None, Some(value)) = (said, image.filter(|value| words(value).next().is_some())) {
-                let Key { option, variable } = key;
-                let value = Quoted(value);
-                left_out.push(format!("{variable}={value} comes from the image and is left out; {option} grants it"));
-            }
-            said
-        };
-        let mig_config = right(&MIG_CONFIG, arguments.mig_config, operator.mig_config, image.mig_config);
-        let mig_monitor = right(&MIG_MONITOR, arguments.mig_monitor, operator.mig_monitor, image.mig_monitor);
-        let channels = right(&IMEX_CHANNELS, arguments.imex_channels, operator.imex_channels, image.imex_channels);
-        Ok(Self {
-            devices: devices.map_or(Ok(DeviceSelection::Nothing), select_devices)?,
-            capabilities: capabilities.map_or(Ok(DriverCapabilities::default()), select_capabilities)?,
-            mig_config: mig_config.map_or(Ok(false), asks_for_mig)?,
-            mig_monitor: mig_monitor.map_or(Ok(false), asks_for_mig)?,
-            imex_channels: channels.map_or(Ok(Vec::new()), |said| select_channels(said, &mut left_out))?,
-            origin,
-            left_out,
-        })
-    }
-
-    /// What variables alone ask for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Request::new`].
-    pub fn from_variables<'a>(
-        variables: impl IntoIterator<Item = (&'a str, &'a str)>,
-        origin: Origin,
-    ) -> Result<Self, RequestError> {
-        Self::new(&Arguments::default(), variables, origin)
-    }
-
-    /// What the operator's arguments alone ask for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Request::new`].
-    pub fn from_arguments(arguments: &Arguments<'_>) -> Result<Self, RequestError> {
-        Self::new(arguments, [], Origin::Operator)
+impl From<DeviceSelection> for Devices {
+    fn from(selection: DeviceSelection) -> Self {
+        Self { selection, channels: BTreeSet::new(), management: false }
     }
 }
 
-fn words(value: &str) -> impl Iterator<Item = &str> {
+/// One word of a list of devices.
+enum Word {
+    All,
+    Management,
+    Channel(u32),
+    Name(DeviceName),
+}
+
+pub(super) fn words(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 
 fn list<'a>((name, value): Said<'a>) -> Result<impl Iterator<Item = &'a str>, RequestError> {
     if value.len() > VALUE_MAX {
-        return Err(RequestError::TooLong { name, bytes: value.len() });
+        return Err(RequestError::TooLong { name: name.to_owned(), bytes: value.len() });
     }
     Ok(words(value))
 }
 
-fn select_devices(said: Said<'_>) -> Result<DeviceSelection, RequestError> {
-    let words: Vec<&str> = list(said)?.collect();
-    if words.is_empty() || words.contains(&"void") {
-        return Ok(DeviceSelection::Nothing);
-    }
-    if words.contains(&"none") {
-        return Ok(DeviceSelection::ControlOnly);
-    }
-    if words.contains(&"all") {
-        return Ok(DeviceSelection::All);
-    }
-    let mut seen = BTreeSet::new();
-    let mut names = Vec::new();
-    for word in words {
-        let name =
-            device_name(word).ok_or_else(|| RequestError::UnknownDevice { name: said.0, word: word.to_owned() })?;
-        if seen.insert(name.clone()) {
-            names.push(name);
+/// The devices of a list.
+pub(super) fn devices(said: Said<'_>) -> Result<Devices, RequestError> {
+    let all: Vec<&str> = list(said)?.collect();
+    // These win over the rest of the list, whatever that says.
+    for (word, selection) in
+        [("void", DeviceSelection::Nothing), ("none", DeviceSelection::ControlOnly), ("all", DeviceSelection::All)]
+    {
+        if all.contains(&word) {
+            return Ok(selection.into());
         }
     }
-    Ok(DeviceSelection::List(names))
+    let mut chosen = Devices::from(DeviceSelection::Nothing);
+    let mut names = Vec::new();
+    let mut seen = BTreeSet::new();
+    for text in all {
+        let unknown = || RequestError::UnknownDevice { name: said.0.to_owned(), word: text.to_owned() };
+        match word(text).ok_or_else(unknown)? {
+            Word::All => chosen.selection = DeviceSelection::All,
+            Word::Management => {
+                chosen.selection = DeviceSelection::All;
+                chosen.management = true;
+            }
+            Word::Channel(channel) => {
+                chosen.channels.insert(channel);
+            }
+            Word::Name(name) if seen.insert(name.clone()) => names.push(name),
+            Word::Name(_) => {}
+        }
+    }
+    if chosen.selection == DeviceSelection::Nothing {
+        chosen.selection = match names.is_empty() {
+            true if chosen.channels.is_empty() => DeviceSelection::Nothing,
+            true => DeviceSelection::ControlOnly,
+            false => DeviceSelection::List(names),
+        };
+    }
+    Ok(chosen)
 }
 
-fn select_capabilities(said: Said<'_>) -> Result<DriverCapabilities, RequestError> {
+/// Whether the text names something that NVIDIA or we give to CDI, so that it is a wish for us.
+pub(super) fn is_cdi_name(text: &str) -> bool {
+    kind_and_name(text).is_some()
+}
+
+/// `VENDOR/CLASS=NAME`, of the kinds that mean a device of ours.
+fn kind_and_name(text: &str) -> Option<(Kind, &str)> {
+    let (kind, name) = text.split_once('=')?;
+    let kind = match kind {
+        "nvidia.com/gpu" | "runtime.nvidia.com/gpu" | "gpuhook.dev/gpu" => Kind::Gpu,
+        "management.nvidia.com/gpu" => Kind::Management,
+        "nvidia.com/imex-channel" | "runtime.nvidia.com/imex-channel" | "gpuhook.dev/imex-channel" => Kind::Channel,
+        _ => return None,
+    };
+    Some((kind, name))
+}
+
+enum Kind {
+    Gpu,
+    Management,
+    Channel,
+}
+
+fn word(text: &str) -> Option<Word> {
+    let Some((kind, name)) = kind_and_name(text) else { return device_name(text).map(Word::Name) };
+    match (kind, name) {
+        (Kind::Gpu, "all") => Some(Word::All),
+        // The names that nvidia-ctk gives: `0` and `0:1`, or `gpu0` and `mig0:1`, or UUIDs.
+        (Kind::Gpu, _) => {
+            let plain = ["gpu", "mig"].into_iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+            device_name(plain).map(Word::Name)
+        }
+        (Kind::Management, "all") => Some(Word::Management),
+        (Kind::Management, _) => None,
+        (Kind::Channel, _) => decimal(name.strip_prefix("channel").unwrap_or(name)).map(Word::Channel),
+    }
+}
+
+/// The driver capabilities of a list.
+pub(super) fn capabilities(said: Said<'_>) -> Result<DriverCapabilities, RequestError> {
     let mut selected = DriverCapabilities::empty();
     for word in list(said)? {
         let (_, bits) = CAPABILITY_WORDS
             .iter()
             .find(|(known, _)| *known == word)
-            .ok_or_else(|| RequestError::UnknownCapability { name: said.0, word: word.to_owned() })?;
+            .ok_or_else(|| RequestError::UnknownCapability { name: said.0.to_owned(), word: word.to_owned() })?;
         selected |= *bits;
     }
     Ok(if selected.is_empty() { DriverCapabilities::default() } else { selected })
 }
 
 /// Whether a list of GPUs is there at all: the capability to configure or monitor MIG is one device for all GPUs.
-fn asks_for_mig(said: Said<'_>) -> Result<bool, RequestError> {
-    Ok(!matches!(select_devices(said)?, DeviceSelection::Nothing | DeviceSelection::ControlOnly))
+pub(super) fn asks_for_mig(said: Said<'_>) -> Result<bool, RequestError> {
+    Ok(!matches!(devices(said)?.selection, DeviceSelection::Nothing | DeviceSelection::ControlOnly))
 }
 
 /// Channel numbers, sorted. `all` is ignored and said so: the toolkit ignores it as well, and a domain's channels are
 /// handed out one by one.
-fn select_channels(said: Said<'_>, left_out: &mut Vec<String>) -> Result<Vec<u32>, RequestError> {
+pub(super) fn channels(said: Said<'_>, left_out: &mut Vec<String>) -> Result<Vec<u32>, RequestError> {
     let mut channels = BTreeSet::new();
     for word in list(said)? {
         match word {
             "all" => left_out.push(format!("{}: \"all\" is ignored; name the channels by number", said.0)),
             "void" | "none" => {}
             _ => {
-                let channel =
-                    decimal(word).ok_or_else(|| RequestError::BadChannel { name: said.0, word: word.to_owned() })?;
+                let channel = decimal(word)
+                    .ok_or_else(|| RequestError::BadChannel { name: said.0.to_owned(), word: word.to_owned() })?;
                 channels.insert(channel);
             }
         }
@@ -237,109 +187,44 @@ fn device_name(word: &str) -> Option<DeviceName> {
     if let Some(index) = decimal(word) {
         return Some(DeviceName::Index(index));
     }
-    if let Some(digits) = word.strip_prefix("GPU-") {
-        let good = digits.starts_with(|c: char| c.is_ascii_hexdigit())
-            && digits.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-        return good.then(|| DeviceName::Uuid(format!("GPU-{}", digits.to_ascii_lowercase())));
+    if word.starts_with("GPU-") && !word.contains(':') {
+        return uuid(word).map(DeviceName::Uuid);
     }
-    if is_mig(word) {
-        return Some(DeviceName::Mig(word.to_owned()));
-    }
-    pci_address(word).map(DeviceName::Bus)
+    mig_name(word).map(DeviceName::Mig).or_else(|| PciAddress::parse(word).map(DeviceName::Bus))
 }
 
-/// `MIG-<uuid>`, the older `MIG-GPU-<uuid>/<gi>/<ci>`, or `<gpu>:<mig>` by index.
-fn is_mig(word: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'/';
-    match word.strip_prefix("MIG-") {
-        Some(rest) => !rest.is_empty() && rest.bytes().all(plain),
-        None => word.split_once(':').is_some_and(|(gpu, mig)| decimal(gpu).is_some() && decimal(mig).is_some()),
-    }
+/// `GPU-` and the beginning of a UUID, in lower case as the driver prints it.
+fn uuid(word: &str) -> Option<String> {
+    let digits = word.strip_prefix("GPU-")?;
+    let is_good = digits.starts_with(|c: char| c.is_ascii_hexdigit())
+        && digits.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    is_good.then(|| format!("GPU-{}", digits.to_ascii_lowercase()))
 }
 
-/// `[domain:]bus:device.function`; the domain has up to eight digits (NVML's form) and is 0 where it is not written.
-fn pci_address(word: &str) -> Option<PciAddress> {
-    let hex = |digits: &str, longest| {
-        let good = (1..=longest).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if good { u32::from_str_radix(digits, 16).ok() } else { None }
-    };
-    let (slot, function) = word.split_once('.')?;
-    let (bus, device) = slot.rsplit_once(':')?;
-    let (domain, bus) = bus.rsplit_once(':').unwrap_or(("0", bus));
-    let address = PciAddress {
-        domain: hex(domain, 8)?,
-        bus: u8::try_from(hex(bus, 2)?).ok()?,
-        device: u8::try_from(hex(device, 2)?).ok()?,
-        function: u8::try_from(hex(function, 1)?).ok()?,
-    };
-    (address.device < 32 && address.function < 8).then_some(address)
+/// `MIG-GPU-<uuid>/<gi>/<ci>`, `MIG-<uuid>`, `<gpu>:<position>` with an index or a UUID.
+fn mig_name(word: &str) -> Option<MigName> {
+    if let Some(rest) = word.strip_prefix("MIG-") {
+        let parts: Vec<&str> = rest.split('/').collect();
+        return match (uuid(parts[0]), &parts[1..]) {
+            (Some(gpu), [gpu_instance, compute_instance]) => Some(MigName::Instances {
+                gpu,
+                gpu_instance: decimal(gpu_instance)?,
+                compute_instance: decimal(compute_instance)?,
+            }),
+            (None, []) => uuid(&format!("GPU-{rest}")).map(|_| MigName::Uuid(word.to_owned())),
+            _ => None,
+        };
+    }
+    let (gpu, position) = word.split_once(':')?;
+    let position = decimal(position)?;
+    let gpu = decimal(gpu).map(DeviceName::Index).or_else(|| uuid(gpu).map(DeviceName::Uuid))?;
+    Some(MigName::Position { gpu: Box::new(gpu), position })
 }
 
 /// Digits only: `str::parse` would take a sign.
 fn decimal(word: &str) -> Option<u32> {
     if word.bytes().all(|byte| byte.is_ascii_digit()) { word.parse().ok() } else { None }
 }
-
-/// A wish that has no meaning. `name` is the variable or option that holds it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestError {
-    /// A word that names no device.
-    UnknownDevice {
-        /// Variable or option.
-        name: &'static str,
-        /// The word.
-        word: String,
-    },
-    /// A word that is no driver capability.
-    UnknownCapability {
-        /// Variable or option.
-        name: &'static str,
-        /// The word.
-        word: String,
-    },
-    /// A word that is no channel number.
-    BadChannel {
-        /// Variable or option.
-        name: &'static str,
-        /// The word.
-        word: String,
-    },
-    /// A value that no program could be started with.
-    TooLong {
-        /// Variable or option.
-        name: &'static str,
-        /// Its length.
-        bytes: usize,
-    },
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownDevice { name, word } => write!(
-                f,
-                "read {name}: {} names no device; allowed are all, none, void, an index (0), a UUID or its beginning \
-                 (GPU-5c1f), a bus id (0000:07:00.0), a MIG instance (MIG-... or 0:1)",
-                Quoted(word)
-            ),
-            Self::UnknownCapability { name, word } => {
-                write!(f, "read {name}: {} is no driver capability; allowed are ", Quoted(word))?;
-                for (position, (known, _)) in CAPABILITY_WORDS.iter().enumerate() {
-                    write!(f, "{}{known}", if position == 0 { "" } else { ", " })?;
-                }
-                Ok(())
-            }
-            Self::BadChannel { name, word } => {
-                write!(f, "read {name}: {} is no IMEX channel; allowed are numbers, as in 0,3", Quoted(word))
-            }
-            Self::TooLong { name, bytes } => {
-                write!(f, "read {name}: {bytes} bytes are too long; at most {VALUE_MAX} are allowed")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RequestError {}
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,8 @@
 
 use std::error::Error;
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use gpuhook_core::device::{ContainerPath, DeviceId};
 use gpuhook_core::plan::{Plan, PlannedMount};
@@ -17,12 +18,30 @@ use crate::target::TargetError;
 
 /// What was changed in the container, newest last; undone in reverse.
 #[derive(Debug, Default)]
-pub(super) struct Journal(Vec<Change>);
+pub(super) struct Journal {
+    changes: Vec<Change>,
+    /// The directory of the last mount, by its path: most nodes lie in one.
+    last: Option<(String, Rc<Directory>)>,
+}
 
 #[derive(Debug)]
 enum Change {
-    Made { parent: OwnedFd, name: String, is_directory: bool },
-    Mounted { parent: OwnedFd, name: String },
+    Made { parent: Rc<Directory>, name: String, is_directory: bool },
+    Mounted { parent: Rc<Directory>, name: String },
+}
+
+/// A directory of the container.
+#[derive(Debug)]
+struct Directory {
+    fd: OwnedFd,
+    /// Whether it is on the file system of the host's `/dev`.
+    is_hosts: bool,
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 /// Why a mount could not be made.
@@ -99,20 +118,18 @@ impl Journal {
         let (parent, name) = self.parent(root, host_dev, path)?;
         let sys = |source| MountError::Sys { path: path.clone(), source };
         let wanted = device_at(plan, path);
-        let target = match mount::locate(&parent, name, Follow::No) {
+        let target = match mount::locate(&*parent, name, Follow::No) {
             Ok(found) if is_there(&found, planned, plan).map_err(sys)? => return Ok(false),
             Ok(found) => usable(found, planned)?,
-            Err(error) if error.errno() == Errno::NOENT => self.make(&parent, host_dev, name, planned)?,
+            Err(error) if error.errno() == Errno::NOENT => self.make(&parent, name, planned)?,
             Err(error) => return Err(sys(error)),
         };
-        // Before the mount, or a lack of descriptors would leave one that nobody knows of.
-        let change = Change::Mounted { parent: duplicate(&parent).map_err(sys)?, name: name.to_owned() };
         failpoint::reach("mounts.attach").map_err(sys)?;
         mount.attach(&target).map_err(sys)?;
-        self.0.push(change);
+        self.changes.push(Change::Mounted { parent: parent.clone(), name: name.to_owned() });
         failpoint::reach("mounts.attached").map_err(sys)?;
         // The kernel resolved no path for us, but the container may have moved the directory while we looked.
-        let seen = mount::locate(&parent, name, Follow::No).and_then(mount::status).map_err(sys)?;
+        let seen = mount::locate(&*parent, name, Follow::No).and_then(mount::status).map_err(sys)?;
         match wanted == seen.device {
             true => Ok(true),
             false => Err(MountError::Swapped(path.clone())),
@@ -121,10 +138,10 @@ impl Journal {
 
     /// Takes back everything, newest first. What fails to go is left: the container dies with it.
     pub(super) fn undo(self) {
-        for change in self.0.into_iter().rev() {
+        for change in self.changes.into_iter().rev() {
             let result = match change {
-                Change::Mounted { parent, name } => mount::detach(&parent, &name),
-                Change::Made { parent, name, is_directory } => mount::remove(&parent, &name, is_directory),
+                Change::Mounted { parent, name } => mount::detach(&*parent, &name),
+                Change::Made { parent, name, is_directory } => mount::remove(&*parent, &name, is_directory),
             };
             if let Err(error) = result {
                 log::warn!("undo: {error}");
@@ -138,79 +155,66 @@ impl Journal {
         root: &OwnedFd,
         host_dev: u64,
         path: &'p ContainerPath,
-    ) -> Result<(OwnedFd, &'p str), MountError> {
+    ) -> Result<(Rc<Directory>, &'p str), MountError> {
+        let (above, name) = path.as_str().rsplit_once('/').unwrap_or_default();
+        if let Some((_, directory)) = self.last.as_ref().filter(|(last, _)| last == above) {
+            return Ok((directory.clone(), name));
+        }
         let sys = |source| MountError::Sys { path: path.clone(), source };
-        let mut directory = duplicate(root).map_err(sys)?;
+        let mut directory = looked_at(duplicate(root).map_err(sys)?, host_dev, path)?;
         let mut so_far = String::new();
-        let mut names = path.names().peekable();
-        while let Some(name) = names.next() {
-            if names.peek().is_none() {
-                return Ok((directory, name));
-            }
+        for name in above.split('/').filter(|name| !name.is_empty()) {
             so_far.push('/');
             so_far.push_str(name);
-            directory = match mount::locate(root, &so_far, Follow::Yes) {
+            let found = match mount::locate(root, &so_far, Follow::Yes) {
                 Err(error) if error.errno() == Errno::NOENT => {
-                    self.make_directory(&directory, host_dev, name, path)?;
-                    mount::locate(root, &so_far, Follow::Yes).map_err(sys)?
+                    self.make_directory(&directory, name, path)?;
+                    mount::locate(root, &so_far, Follow::Yes)
                 }
-                found => found.map_err(sys)?,
+                found => found,
             };
-            if !mount::status(&directory).map_err(sys)?.is_directory {
-                return Err(MountError::Occupied { path: path.clone(), what: "no directory above what is to stand" });
-            }
+            directory = looked_at(found.map_err(sys)?, host_dev, path)?;
         }
-        Ok((directory, ""))
+        self.last = Some((above.to_owned(), directory.clone()));
+        Ok((directory, name))
     }
 
-    fn make_directory(
-        &mut self,
-        parent: &OwnedFd,
-        host_dev: u64,
-        name: &str,
-        path: &ContainerPath,
-    ) -> Result<(), MountError> {
-        not_on_host(parent, host_dev, path)?;
-        let change = made(parent, name, true, path)?;
-        mount::make_directory(parent, name).map_err(|error| making(path, error))?;
-        self.0.push(change);
+    fn make_directory(&mut self, parent: &Rc<Directory>, name: &str, path: &ContainerPath) -> Result<(), MountError> {
+        not_on_host(parent, path)?;
+        mount::make_directory(&**parent, name).map_err(|error| making(path, error))?;
+        self.changes.push(Change::Made { parent: parent.clone(), name: name.to_owned(), is_directory: true });
         failpoint::reach("mounts.made-directory").map_err(|source| making(path, source))
     }
 
-    fn make(
-        &mut self,
-        parent: &OwnedFd,
-        host_dev: u64,
-        name: &str,
-        planned: &PlannedMount,
-    ) -> Result<OwnedFd, MountError> {
+    fn make(&mut self, parent: &Rc<Directory>, name: &str, planned: &PlannedMount) -> Result<OwnedFd, MountError> {
         let path = &planned.target;
         if planned.directory {
-            self.make_directory(parent, host_dev, name, path)?;
-            let found = mount::locate(parent, name, Follow::No);
+            self.make_directory(parent, name, path)?;
+            let found = mount::locate(&**parent, name, Follow::No);
             return usable(found.map_err(|source| MountError::Sys { path: path.clone(), source })?, planned);
         }
-        not_on_host(parent, host_dev, path)?;
-        let change = made(parent, name, false, path)?;
-        let file = mount::make_file(parent, name).map_err(|error| making(path, error))?;
-        self.0.push(change);
+        not_on_host(parent, path)?;
+        let file = mount::make_file(&**parent, name).map_err(|error| making(path, error))?;
+        self.changes.push(Change::Made { parent: parent.clone(), name: name.to_owned(), is_directory: false });
         failpoint::reach("mounts.made-file").map_err(|source| making(path, source))?;
         Ok(file)
     }
 }
 
-/// What will have been made.
-fn made(parent: &OwnedFd, name: &str, is_directory: bool, path: &ContainerPath) -> Result<Change, MountError> {
-    let parent = duplicate(parent).map_err(|source| MountError::Sys { path: path.clone(), source })?;
-    Ok(Change::Made { parent, name: name.to_owned(), is_directory })
+/// The directory behind `fd`, on the way to `path`.
+fn looked_at(fd: OwnedFd, host_dev: u64, path: &ContainerPath) -> Result<Rc<Directory>, MountError> {
+    let status = mount::status(&fd).map_err(|source| MountError::Sys { path: path.clone(), source })?;
+    match status.is_directory {
+        true => Ok(Rc::new(Directory { fd, is_hosts: status.file_system == host_dev })),
+        false => Err(MountError::Occupied { path: path.clone(), what: "no directory above what is to stand" }),
+    }
 }
 
 /// A file made in a bind mount of the host's /dev would appear on the host (tteck/Proxmox#3758).
-fn not_on_host(parent: &OwnedFd, host_dev: u64, path: &ContainerPath) -> Result<(), MountError> {
-    match mount::file_system(parent) {
-        Ok(number) if number == host_dev => Err(MountError::HostDirectory(path.clone())),
-        Ok(_) => Ok(()),
-        Err(source) => Err(MountError::Sys { path: path.clone(), source }),
+fn not_on_host(parent: &Directory, path: &ContainerPath) -> Result<(), MountError> {
+    match parent.is_hosts {
+        true => Err(MountError::HostDirectory(path.clone())),
+        false => Ok(()),
     }
 }
 

@@ -62,9 +62,9 @@ impl From<SysError> for NodeError {
 /// For a forked child only: makes every planned node and returns the planned mounts, detached.
 pub(super) fn make(plan: &Plan) -> Result<Vec<ReadyMount<'_>>, NodeError> {
     failpoint::reach("nodes.make")?;
-    // Measured on 6.12: lxc-start's AppArmor profile, which its hooks inherit, denies move_mount of a tmpfs.
+    // LXC's monitor hands its profile on to hooks. It denies move_mount of a tmpfs, and of anything below the
+    // container's /dev (measured on 6.12), and allows this change.
     process::leave_apparmor_profile();
-    ns::private_mounts()?;
     match own(plan) {
         // A rootless manager: its user namespace can mount, but nobody in it can make a device node.
         Err(error) if error.errno() == Errno::PERM => hosts(plan),
@@ -72,28 +72,43 @@ pub(super) fn make(plan: &Plan) -> Result<Vec<ReadyMount<'_>>, NodeError> {
     }
 }
 
-/// The tmpfs is mounted in a mount namespace of this child alone, since open_tree(OPEN_TREE_CLONE) takes only mounts of
-/// the caller's namespace before 6.15. Nothing shows in the host's mount table, so nothing can be left behind there:
+/// The tmpfs is mounted nowhere, or before 6.15, where open_tree(OPEN_TREE_CLONE) takes only mounts of the caller's
+/// namespace, in one of this child alone. Nothing shows in the host's mount table, so nothing can be left behind there:
 /// the tmpfs lives as long as a container holds one of its nodes.
 fn own(plan: &Plan) -> SysResult<Vec<ReadyMount<'_>>> {
     let root = mount::device_tmpfs()?;
+    mount::clear_umask();
     // There can be 2048 IMEX channels in one directory.
-    let mut made = None;
+    let (owner, mut made) = (process::ids(), None);
     for device in plan.devices() {
         let name = below_dev(device.path.as_str());
         if let Some((directory, _)) = name.rsplit_once('/').filter(|(directory, _)| made != Some(*directory)) {
             make_directory(&root, directory, plan)?;
             made = Some(directory);
         }
-        mount::make_node(&root, name, device.id, device.mode, device.uid, device.gid)?;
+        mount::make_own_node(&root, name, device.id, device.mode)?;
+        if (device.uid, device.gid) != owner {
+            mount::set_owner(&root, name, device.uid, device.gid)?;
+        }
     }
-    let root = root.attach_over("/run")?;
-    let ready = |planned: &'_ PlannedMount| mount::clone_tree(&root, below_dev(planned.target.as_str()));
+    match clones(&root, plan) {
+        Err(error) if error.errno() == Errno::INVAL => {
+            ns::private_mounts()?;
+            clones(&root.attach_over("/run")?, plan)
+        }
+        cloned => cloned,
+    }
+}
+
+fn clones<'a>(root: &DetachedMount, plan: &'a Plan) -> SysResult<Vec<ReadyMount<'a>>> {
+    let ready = |planned: &'_ PlannedMount| mount::clone_tree(root, below_dev(planned.target.as_str()));
     plan.mounts().iter().map(|planned| Ok(ReadyMount { planned, mount: ready(planned)? })).collect()
 }
 
 /// The host's own nodes, each with the number that the driver has now.
 fn hosts(plan: &Plan) -> Result<Vec<ReadyMount<'_>>, NodeError> {
+    // A clone must not belong to the peer group of the host's mount.
+    ns::private_mounts()?;
     let root = mount::open_root()?;
     for device in plan.devices() {
         let found = mount::locate(&root, device.path.as_str(), Follow::No).and_then(mount::status);

@@ -106,11 +106,13 @@ fn override_refusals(bridge: &Program, judgements: &mut [Judgement]) {
 }
 
 fn judge_program(level: &Level, own: bool, program: &Program, rules: &[DeviceRule]) -> Result<Judgement, FilterError> {
-    let wrapped = match program.kind() {
+    // Once: it takes the program apart, and there can be thousands of rules.
+    let kind = program.kind();
+    let wrapped = match kind {
         Kind::Wrap => Some(v2::original(level, program)?),
         _ => None,
     };
-    let verdict = |rule: DeviceRule| match (program.kind(), &program.insns, &wrapped) {
+    let verdict = |rule: DeviceRule| match (&kind, &program.insns, &wrapped) {
         (Kind::Bridge, ..) => Verdict::Allow,
         (_, None, _) => Verdict::Unknown,
         (Kind::Wrap, Some(insns), Some(wrapped)) if hands_over(insns, rule) => match wrapped {

@@ -41,6 +41,19 @@ pub fn raw(root: &Root, host: &HostFacts, surroundings: &Surroundings) -> Result
     let mounts = super::mountinfo(root);
     let cgroups = lines(&mounts, |line| line.contains(" - cgroup"));
     files.extend((!cgroups.is_empty()).then_some(("proc/self/mountinfo".to_owned(), cgroups)));
+    let programs = [("runc", surroundings.runc), ("nvidia-ctk", surroundings.nvidia_ctk)];
+    for (program, there) in programs.into_iter().filter_map(|(program, there)| Some((program, there?))) {
+        files.push(("usr/bin/".to_owned(), String::new()));
+        files.extend(there.then(|| (format!("usr/bin/{program}"), String::new())));
+    }
+    let hand_made = surroundings.udev.iter().map(|rule| rule.path.as_str());
+    let hooks = surroundings.oci_hooks.iter().map(|hook| hook.path.as_str());
+    let mut others: Vec<&str> = hand_made.chain(hooks).collect();
+    others.dedup();
+    for path in others {
+        let text = warnings.text(root, path.trim_start_matches('/'))?;
+        files.extend(text.map(|text| (path.trim_start_matches('/').to_owned(), text)));
+    }
     if let Some(release) = &surroundings.kernel {
         let path = format!("lib/modules/{release}/modules.dep");
         let text = warnings.keep(root.text_at_most(&path, surroundings::MODULES_DEP_MAX))?.flatten();
@@ -55,7 +68,12 @@ pub fn raw(root: &Root, host: &HostFacts, surroundings: &Surroundings) -> Result
         files.extend(versions.iter().map(|version| (format!("lib/firmware/nvidia/{version}/gsp.bin"), String::new())));
     }
     let expected = gpuhook_core::host_nodes::expected(host).unwrap_or_default();
-    let listing = surroundings.dev.listing(expected.iter().map(|device| device.path.as_str()));
+    let mut named: Vec<&str> = expected.iter().map(|device| device.path.as_str()).collect();
+    named.extend(surroundings.dev.absent.iter().map(String::as_str));
+    named.push("/dev/nvidia-caps-imex-channels/channel0");
+    named.sort_unstable();
+    named.dedup();
+    let listing = surroundings.dev.listing(named);
     files.push(("dev.list".to_owned(), listing));
     Ok(files)
 }

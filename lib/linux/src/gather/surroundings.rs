@@ -7,16 +7,27 @@ use std::io::{ErrorKind, Read};
 
 use gpuhook_core::facts::HostFacts;
 use gpuhook_core::facts::cdi::CdiFile;
+use gpuhook_core::facts::char_links::CharLink;
 use gpuhook_core::facts::kernel_log::KernelLog;
 use gpuhook_core::facts::modules;
+use gpuhook_core::facts::oci_hook::OciHook;
 use gpuhook_core::facts::surroundings::{Dev, Surroundings};
+use gpuhook_core::facts::udev::NodeRule;
 
 use super::{GatherError, Warnings};
 use crate::root::Root;
-use crate::sys::open;
+use crate::sys::{mount, open};
 
 /// Where engines look for CDI files (CDI SPEC); `/var/run` is a link to `/run` on every systemd host.
 const CDI_DIRECTORIES: [&str; 3] = ["etc/cdi", "run/cdi", "var/run/cdi"];
+
+/// Where udev looks for rules (udev(7)).
+pub(super) const UDEV_DIRECTORIES: [&str; 4] =
+    ["etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d"];
+
+/// Where podman and CRI-O look for hooks (oci-hooks(5)).
+pub(super) const HOOK_DIRECTORIES: [&str; 3] =
+    ["usr/share/containers/oci/hooks.d", "etc/containers/oci/hooks.d", "run/containers/oci/hooks.d"];
 
 /// modules.dep of a distribution's kernel is about 2 MiB; in bytes.
 pub(super) const MODULES_DEP_MAX: u64 = 32 << 20;
@@ -53,6 +64,10 @@ pub fn surroundings(root: &Root, host: &mut HostFacts) -> Result<Surroundings, G
         cdi: cdi(root, &mut warnings)?,
         dev: dev(root, &mut warnings)?,
         nested: nested(root),
+        udev: udev(root, &mut warnings)?,
+        oci_hooks: oci_hooks(root, &mut warnings)?,
+        runc: installed(root, "runc"),
+        nvidia_ctk: installed(root, "nvidia-ctk"),
     };
     host.warnings = warnings.0;
     Ok(surroundings)
@@ -154,7 +169,62 @@ fn dev(root: &Root, warnings: &mut Warnings) -> Result<Dev, GatherError> {
     }
     nodes.sort_by(|a, b| a.path.cmp(&b.path));
     let whole = warnings.keep(root.directory("dev"))?.flatten().is_some();
-    Ok(Dev { nodes, absent: Vec::new(), whole })
+    Ok(Dev { nodes, absent: Vec::new(), whole, links: links(root, warnings)? })
+}
+
+/// The links by number, if there are any: a `/dev` without has no udev.
+fn links(root: &Root, warnings: &mut Warnings) -> Result<Option<Vec<CharLink>>, GatherError> {
+    let Some((directory, entries)) = warnings.keep(root.list("dev/char"))?.flatten() else { return Ok(None) };
+    let link = |name: &str| CharLink::of(name, &mount::link_target(&directory, name).ok()?);
+    let links: Vec<CharLink> = entries.iter().filter_map(|entry| link(&entry.name)).collect();
+    Ok(Some(links).filter(|links| !links.is_empty()))
+}
+
+/// Whether a program is there; of another machine it is known where somebody has looked into `/usr/bin`.
+fn installed(root: &Root, program: &str) -> Option<bool> {
+    let looked = root.is_live() || root.directory("usr/bin").ok().flatten().is_some();
+    let mut paths = ["usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin"].into_iter();
+    looked.then(|| paths.any(|directory| open::file_below(root, &format!("{directory}/{program}")).is_ok()))
+}
+
+/// The files in a directory that end in this, each with its path and text.
+fn files(
+    root: &Root,
+    directory: &str,
+    end: &str,
+    warnings: &mut Warnings,
+) -> Result<Vec<(String, String)>, GatherError> {
+    let Some((below, entries)) = warnings.keep(root.list(directory))?.flatten() else { return Ok(Vec::new()) };
+    let mut files = Vec::new();
+    for entry in entries.into_iter().filter(|entry| entry.name.ends_with(end)) {
+        files.extend(warnings.text(&below, &entry.name)?.map(|text| (format!("/{directory}/{}", entry.name), text)));
+    }
+    Ok(files)
+}
+
+fn udev(root: &Root, warnings: &mut Warnings) -> Result<Vec<NodeRule>, GatherError> {
+    let mut rules: Vec<NodeRule> = Vec::new();
+    for directory in UDEV_DIRECTORIES {
+        for (path, text) in files(root, directory, ".rules", warnings)? {
+            // /lib is /usr/lib on merged hosts.
+            let seen = path
+                .strip_prefix("/lib/")
+                .is_some_and(|below| rules.iter().any(|rule| rule.path == format!("/usr/lib/{below}")));
+            if !seen {
+                rules.extend(NodeRule::parse(&path, &text));
+            }
+        }
+    }
+    Ok(rules)
+}
+
+fn oci_hooks(root: &Root, warnings: &mut Warnings) -> Result<Vec<OciHook>, GatherError> {
+    let mut hooks = Vec::new();
+    for directory in HOOK_DIRECTORIES {
+        let files = files(root, directory, ".json", warnings)?;
+        hooks.extend(files.iter().filter_map(|(path, text)| OciHook::parse(path, text)));
+    }
+    Ok(hooks)
 }
 
 /// What says that the host is itself a container (systemd's container interface; the marks of docker and podman).

@@ -16,6 +16,9 @@ use crate::target::Target;
 /// How long a child that should end may take.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// How long a child's words may wait: the pipe holds thousands.
+const A_WHILE: Duration = Duration::from_secs(1);
+
 /// What a child writes to.
 pub(super) struct Outlets {
     /// Data: answers of the container.
@@ -42,7 +45,7 @@ pub(super) enum Report {
 pub(super) enum Limit {
     /// This long after the start.
     Total(Duration),
-    /// This long after the last word.
+    /// This long after the last word, to a second: nobody needs what is said before the end.
     Silence(Duration),
 }
 
@@ -64,12 +67,13 @@ pub(super) struct Said {
     pub(super) end: End,
 }
 
-/// Runs `body` in a child, listens until the child ends, `limit` passes or the data exceed `max` bytes, and returns when
+/// Runs `body` in a child in the cgroup `leaf`, listens until the child ends, `limit` passes or the data exceed `max` bytes, and returns when
 /// the child has ended. When nobody listens any more the data outlet loses its reader: that tells the child to end.
 ///
 /// # Errors
 /// [`ProbeError::Undying`] where it cannot be ended.
 pub(super) fn run(
+    leaf: Option<BorrowedFd<'_>>,
     limit: Limit,
     max: usize,
     body: impl FnOnce(&Outlets) -> Result<(), Box<dyn Error>>,
@@ -78,10 +82,15 @@ pub(super) fn run(
     let (reports, report_outlet) = pipe::pipe()?;
     let outlets = Outlets { data: data_outlet, reports: report_outlet };
     let mut inlets = Some((data, reports));
-    let child = process::fork(|| {
+    let child = process::fork_into(leaf, |is_there| {
         // The child's copies; the parent's are untouched.
         drop(inlets.take());
-        match body(&outlets) {
+        let joined = match leaf {
+            // While we are still on the host: whoever joined the cgroup namespace may not look above the container.
+            Some(leaf) if !is_there => confine::join_cgroup(leaf),
+            _ => Ok(()),
+        };
+        match joined.map_err(Into::into).and_then(|()| body(&outlets)) {
             Ok(()) => 0,
             Err(error) => {
                 report(&outlets.reports, &Report::Failed(Chain(&*error).to_string()));
@@ -104,9 +113,15 @@ fn listen(data: &OwnedFd, reports: &OwnedFd, limit: Limit, max: usize) -> SysRes
     let mut open = true;
     let end = loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let [reported, spoke] = match open {
-            true => pipe::wait_any([reports.as_fd(), data.as_fd()], left)?,
-            false => [pipe::wait_any([reports.as_fd()], left)? == [true], false],
+        let [reported, spoke] = match (open, limit) {
+            (true, Limit::Total(_)) => pipe::wait_any([reports.as_fd(), data.as_fd()], left)?,
+            // Not to be woken for every word.
+            (true, Limit::Silence(_)) => {
+                let [ended] = pipe::wait_any([reports.as_fd()], left.map(|left| left.min(A_WHILE)))?;
+                let [spoke] = pipe::wait_any([data.as_fd()], Some(Duration::ZERO))?;
+                [ended, spoke]
+            }
+            (false, _) => [pipe::wait_any([reports.as_fd()], left)? == [true], false],
         };
         if spoke {
             open = collect(data, &mut said)?;
@@ -174,16 +189,10 @@ impl Report {
     }
 }
 
-/// For a forked child: goes into the cgroup `leaf`, into `namespaces` of the container, and below its root.
-pub(super) fn enter(
-    target: &Target,
-    leaf: Option<BorrowedFd<'_>>,
-    namespaces: Namespaces,
-) -> Result<(), Box<dyn Error>> {
-    if let Some(leaf) = leaf {
-        // While we are still on the host: whoever joined the cgroup namespace may not look above the container.
-        confine::join_cgroup(leaf)?;
-    }
+/// For a forked child: goes into `namespaces` of the container, and below its root.
+pub(super) fn enter(target: &Target, namespaces: Namespaces) -> Result<(), Box<dyn Error>> {
+    // As long as /proc is the host's.
+    process::leave_apparmor_profile();
     let root = target.enter(namespaces)?;
     ns::change_root(root)?;
     confine::new_session()?;

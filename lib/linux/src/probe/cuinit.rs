@@ -129,13 +129,13 @@ fn place(stage: Option<Stage>) -> &'static str {
 /// 5.12 (mount_setattr): on an older one no check is made rather than an unconfined one.
 pub fn cuinit(target: &Target, leaf: Option<BorrowedFd<'_>>, limit: Duration) -> Result<CuInit, ProbeError> {
     let image = SealedImage::new("gpuhook-probe", IMAGE)?;
-    let said = child::run(Limit::Total(limit), MAX_OUTPUT, |outlets| {
-        child::enter(target, leaf, Namespaces::all())?;
+    let said = child::run(leaf, Limit::Total(limit), MAX_OUTPUT, |outlets| {
+        child::enter(target, Namespaces::all())?;
         confine::read_only_mounts()?;
         // A little more than the limit: with one thread, the limit is what ends it.
         confine::limit_resources(limit.as_secs().saturating_add(2))?;
         let user = target.user();
-        confine::become_powerless(user.uid, user.gid, &user.groups, confine::Keep::SysAdmin)?;
+        confine::become_powerless(user.uid, user.gid, &user.groups)?;
         relay(outlets, || {
             confine::unshare_pids()?;
             confine::drop_kept()?;

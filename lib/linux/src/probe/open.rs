@@ -49,10 +49,10 @@ pub fn open_nodes(
     leaf: Option<BorrowedFd<'_>>,
     paths: &[ContainerPath],
 ) -> Result<Vec<Opened>, ProbeError> {
-    let said = child::run(Limit::Silence(OPEN_LIMIT), paths.len() * RECORD, |outlets| {
-        child::enter(target, leaf, Namespaces::USER | Namespaces::MOUNT | Namespaces::CGROUP)?;
+    let said = child::run(leaf, Limit::Silence(OPEN_LIMIT), paths.len() * RECORD, |outlets| {
+        child::enter(target, Namespaces::USER | Namespaces::MOUNT | Namespaces::CGROUP)?;
         let user = target.user();
-        confine::become_powerless(user.uid, user.gid, &user.groups, confine::Keep::Nothing)?;
+        confine::become_unprivileged(user.uid, user.gid, &user.groups)?;
         open_each(&outlets.data, paths)
     })?;
     if let Some(Report::Failed(text)) = said.report {

@@ -371,8 +371,15 @@ pub fn detach(cgroup: impl AsFd, prog: impl AsFd) -> SysResult<()> {
 /// # Errors
 /// EPERM without the capability, ENOENT for a cgroup that is gone.
 pub fn query(cgroup: impl AsFd, which: Query) -> SysResult<Attached> {
-    // 64 programs for each cgroup on a path, and paths are short.
-    let mut ids = vec![0_u32; 4096];
+    match query_at_most(&cgroup, which, 64) {
+        // 64 programs for each cgroup on a path, and paths are short.
+        Err(error) if error.errno() == Errno::NOSPC => query_at_most(&cgroup, which, 4096),
+        attached => attached,
+    }
+}
+
+fn query_at_most(cgroup: impl AsFd, which: Query, programs: usize) -> SysResult<Attached> {
+    let mut ids = vec![0_u32; programs];
     let mut attr = QueryAttr {
         target_fd: raw(&cgroup),
         attach_type: CGROUP_DEVICE_ATTACH,

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use caps::{CapSet, Capability, CapsHashSet};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal};
-use rustix::thread::{CapabilitiesSecureBits, UnshareFlags};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, UnshareFlags};
 
 use super::{Errno, SysError, SysResult};
 
@@ -20,18 +20,19 @@ pub fn join_cgroup(leaf: impl AsFd) -> SysResult<()> {
         .map_err(|errno| SysError::new("write", "[cgroup], \"cgroup.procs\", 0", errno))
 }
 
-/// Capabilities that a process keeps for its last privileged call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// None in any of the five sets.
-    Nothing,
-    /// `CAP_SYS_ADMIN`, permitted and effective: enough to make a namespace.
-    SysAdmin,
+/// Becomes `uid`, `gid` and `groups` without a capability that counts now: for a process that executes nothing.
+pub fn become_unprivileged(uid: u32, gid: u32, groups: &[u32]) -> SysResult<()> {
+    super::ns::become_user(uid, gid, groups)?;
+    let none = CapabilitySet::empty();
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, none).map_err(|errno| SysError::new("capset", "none", errno))?;
+    no_new_privileges()
 }
 
-/// Becomes `uid`, `gid` and `groups`, and gives up every capability but `keep`, in all five sets and across exec.
-pub fn become_powerless(uid: u32, gid: u32, groups: &[u32], keep: Keep) -> SysResult<()> {
-    // Root gains nothing at exec, also no capability that is too new for `caps` to know. Without the fixup `keep`
+/// Becomes `uid`, `gid` and `groups`, and gives up every capability, in all five sets and across exec, but
+/// `CAP_SYS_ADMIN`, permitted and effective: enough to make a namespace, until [`drop_kept`].
+pub fn become_powerless(uid: u32, gid: u32, groups: &[u32]) -> SysResult<()> {
+    // Root gains nothing at exec, also no capability that is too new for `caps` to know. Without the fixup the kept one
     // survives the change of ids; what else survives is dropped below.
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
@@ -44,19 +45,20 @@ pub fn become_powerless(uid: u32, gid: u32, groups: &[u32], keep: Keep) -> SysRe
     change_capabilities("bounding", || caps::clear(None, CapSet::Bounding))?;
     change_capabilities("ambient", || caps::clear(None, CapSet::Ambient))?;
     super::ns::become_user(uid, gid, groups)?;
-    let kept: CapsHashSet = match keep {
-        Keep::Nothing => CapsHashSet::new(),
-        Keep::SysAdmin => [Capability::CAP_SYS_ADMIN].into(),
-    };
+    let kept: CapsHashSet = [Capability::CAP_SYS_ADMIN].into();
     change_capabilities("effective", || caps::set(None, CapSet::Effective, &kept))?;
     change_capabilities("permitted", || caps::set(None, CapSet::Permitted, &kept))?;
     change_capabilities("inheritable", || caps::clear(None, CapSet::Inheritable))?;
+    no_new_privileges()
+}
+
+fn no_new_privileges() -> SysResult<()> {
     rustix::thread::set_no_new_privs(true).map_err(|errno| SysError::new("prctl", "PR_SET_NO_NEW_PRIVS", errno))?;
     // The change of ids made the process dumpable again where sysctl fs.suid_dumpable is 1.
     super::ns::set_undumpable()
 }
 
-/// Gives up what [`Keep::SysAdmin`] kept.
+/// Gives up what [`become_powerless`] kept.
 pub fn drop_kept() -> SysResult<()> {
     change_capabilities("effective", || caps::clear(None, CapSet::Effective))?;
     change_capabilities("permitted", || caps::clear(None, CapSet::Permitted))

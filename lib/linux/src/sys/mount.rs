@@ -75,15 +75,25 @@ pub fn detach(directory: impl AsFd, name: &str) -> SysResult<()> {
         .map_err(|errno| SysError::new("umount2", format!("{name:?}, MNT_DETACH | UMOUNT_NOFOLLOW"), errno))
 }
 
+/// Lets files and nodes be made with exactly the mode that is said: for a forked child, which has a umask of its own.
+pub fn clear_umask() {
+    rustix::process::umask(Mode::empty());
+}
+
+/// A character node `name` of number `id` in `directory`, of a mode less the umask, and owned by this process: one call,
+/// since there can be thousands. See [`clear_umask`].
+pub fn make_own_node(directory: impl AsFd, name: &str, id: DeviceId, mode: u32) -> SysResult<()> {
+    let number = rustix::fs::makedev(id.major.0, id.minor.0);
+    rustix::fs::mknodat(directory, name, FileType::CharacterDevice, Mode::from_raw_mode(mode), number)
+        .map_err(|errno| SysError::new("mknodat", format!("[directory], {name:?}, c {id}"), errno))
+}
+
 /// A character node `name` of number `id` in `directory`, with exactly this mode and owner.
 pub fn make_node(directory: impl AsFd, name: &str, id: DeviceId, mode: u32, uid: u32, gid: u32) -> SysResult<()> {
-    let mode = Mode::from_raw_mode(mode);
-    let number = rustix::fs::makedev(id.major.0, id.minor.0);
-    rustix::fs::mknodat(&directory, name, FileType::CharacterDevice, mode, number)
-        .map_err(|errno| SysError::new("mknodat", format!("[directory], {name:?}, c {id}"), errno))?;
+    make_own_node(&directory, name, id, mode)?;
     // The umask took bits away from mknod's mode; mode after owner, since chown clears bits.
     set_owner(&directory, name, uid, gid)?;
-    set_mode(directory, name, mode.as_raw_mode())
+    set_mode(directory, name, mode)
 }
 
 /// Gives `name` in `directory` these permission bits; a link is followed, so look first.
@@ -183,6 +193,8 @@ pub struct FileStatus {
     pub uid: u32,
     /// Group, likewise.
     pub gid: u32,
+    /// The number of the file system that it is on (`st_dev`).
+    pub file_system: u64,
 }
 
 /// Looks at what `fd` refers to.
@@ -202,6 +214,7 @@ fn of_stat(stat: Stat) -> FileStatus {
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,
+        file_system: stat.st_dev,
     }
 }
 
@@ -233,11 +246,6 @@ pub fn open_root() -> SysResult<OwnedFd> {
 /// The host's `/dev`.
 pub fn open_dev() -> SysResult<OwnedFd> {
     open_directory("/dev")
-}
-
-/// The number of the file system that `file` is on (`st_dev`).
-pub fn file_system(file: impl AsFd) -> SysResult<u64> {
-    rustix::fs::fstat(file).map(|stat| stat.st_dev).map_err(|errno| SysError::new("fstat", "[directory]", errno))
 }
 
 /// The directory `/proc/PID`.

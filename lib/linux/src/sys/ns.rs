@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes as file descriptors, namespaces, roots and ids.
 
+use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 use rustix::thread::ThreadNameSpaceType;
 
@@ -79,13 +80,12 @@ pub fn private_mounts() -> SysResult<()> {
         .map_err(|errno| SysError::new("mount", "\"/\", MS_SLAVE | MS_REC", errno))
 }
 
-/// The inode number of namespace `name` of the process whose `/proc` directory is `process`: equal numbers are the
-/// same namespace.
-pub fn namespace_inode(process: impl AsFd, name: &str) -> SysResult<u64> {
+/// What names namespace `name` of the process whose `/proc` directory is `process`, `mnt:[4026531841]`: equal names are the
+/// same namespace. Read from the link, since to follow it makes an inode.
+pub fn namespace(process: impl AsFd, name: &str) -> SysResult<CString> {
     let path = format!("ns/{name}");
-    rustix::fs::statat(process, path.as_str(), AtFlags::empty())
-        .map(|stat| stat.st_ino)
-        .map_err(|errno| SysError::new("fstatat", format!("[/proc/PID], {path:?}"), errno))
+    rustix::fs::readlinkat(process, path.as_str(), Vec::new())
+        .map_err(|errno| SysError::new("readlinkat", format!("[/proc/PID], {path:?}"), errno))
 }
 
 /// The root directory of the process whose `/proc` directory is `process`, as a descriptor to resolve below.

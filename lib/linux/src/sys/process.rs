@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! fork, wait, kill. The hook is single-threaded by rule, so a forked child may use the heap.
+//! fork, execute, wait, kill. The hook is single-threaded by rule, so a forked child may use the heap.
 
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -65,6 +67,11 @@ fn outcome(status: WaitStatus) -> Result<i32, i32> {
     }
 }
 
+/// The user and group that own what this process makes.
+pub fn ids() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
 /// Ends this process as a kill from outside would.
 #[cfg(feature = "failpoints")]
 pub fn kill_self() {
@@ -90,6 +97,53 @@ pub fn fork(body: impl FnOnce() -> u8) -> SysResult<Child> {
         },
     }
 }
+
+/// Becomes the program at `path`, with its path as its name, `arguments`, and the environment as it is. What this
+/// process inherited it hands on: descriptors, signal mask, working directory. SIGPIPE, which Rust's start-up ignores,
+/// kills again. Returns only where that failed.
+pub fn execute(path: &str, arguments: &[OsString]) -> SysError {
+    let failed = |errno| SysError::new("execv", format!("{path:?}"), errno);
+    let words = std::iter::once(path.as_bytes()).chain(arguments.iter().map(|word| word.as_bytes()));
+    let Ok(words) = words.map(CString::new).collect::<Result<Vec<_>, _>>() else { return failed(Errno::INVAL) };
+    let Some(program) = words.first() else { return failed(Errno::INVAL) };
+    let pointers: Vec<*const libc::c_char> =
+        words.iter().map(|word| word.as_ptr()).chain(std::iter::once(std::ptr::null())).collect();
+    // SAFETY: changes what a signal does, and no code of this process waits for it.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    // SAFETY: the path and all words are C strings, and the array ends with a null pointer; all outlive the call.
+    unsafe { libc::execv(program.as_ptr(), pointers.as_ptr()) };
+    SysError::last("execv", format!("{path:?}"))
+}
+
+/// As [`fork`], with the child in the cgroup of the directory `cgroup` from its first moment: moving it there afterwards
+/// waits until no process of the machine forks or ends (kernel/cgroup/cgroup.c, `cgroup_threadgroup_rwsem`), which takes
+/// milliseconds. `false` says that the child is still where its parent is: the directory is one of a v1 hierarchy, the
+/// kernel is older than 5.7 (`CLONE_INTO_CGROUP`), or the cgroup takes no process.
+pub fn fork_into(cgroup: Option<BorrowedFd<'_>>, body: impl FnOnce(bool) -> u8) -> SysResult<Child> {
+    let Some(cgroup) = cgroup else { return fork(|| body(false)) };
+    // SAFETY: all zeros is a `clone_args` that asks for nothing.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = CLONE_INTO_CGROUP;
+    arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+    arguments.cgroup = u64::from(cgroup.as_raw_fd().unsigned_abs());
+    // SAFETY: no memory and no descriptor table is shared, so this is fork(2) but for the C library's handlers, of which
+    // a process with one thread (rule of this program) needs none.
+    match unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) } {
+        0 => {
+            let code = body(true);
+            // SAFETY: ends the child at once and touches no memory.
+            unsafe { libc::_exit(i32::from(code)) }
+        }
+        -1 => fork(|| body(false)),
+        pid => match i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            Some(pid) => Ok(Child { pid }),
+            None => Err(SysError::new("clone3", "", Errno::INVAL)),
+        },
+    }
+}
+
+/// include/uapi/linux/sched.h.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Leaves an AppArmor profile that lets us (`change_profile -> unconfined`); without AppArmor nothing happens.
 /// A refusal shows at the call that the profile then denies, which can say more than this one.

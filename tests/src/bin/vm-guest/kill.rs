@@ -15,14 +15,12 @@ use crate::lxc::{INCLUDE, Lxc};
 use crate::seen;
 
 const MAJORS: Majors = Majors::NEW;
-const KILLS: u32 = 20;
 
 pub(crate) fn fifty_containers_at_once_get_their_devices_and_leave_nothing() {
     Driver::with(MAJORS).load();
     let before = Kept::now();
     let mut first = Lxc::privileged("many");
-    // A shipped profile: to compile a generated one for each takes longer than everything else.
-    first.line("lxc.apparmor.profile = lxc-container-default-cgns").ask(MAJORS, INCLUDE).write_config();
+    first.ask(MAJORS, INCLUDE).write_config();
     let names: Vec<String> = (1..=50).map(|number| format!("many{number}")).collect();
     let config = fs::read_to_string(first.config()).expect("config");
     for name in &names {
@@ -52,18 +50,27 @@ pub(crate) fn fifty_containers_at_once_get_their_devices_and_leave_nothing() {
     before.assert_nothing_new();
 }
 
-/// gpuhook as a hook; from stage `STAGE` on, so many microseconds later, all of its processes are killed, also those that
-/// it left in the background. The killer leaves the monitor's cgroup, which LXC could not remove with it inside.
+/// How often a hook is killed: `gpuhook.kills=` on the kernel's command line.
+pub(crate) fn kills() -> u32 {
+    let line = fs::read_to_string("/proc/cmdline").expect("the kernel's command line");
+    let number = line.split_whitespace().find_map(|word| word.strip_prefix("gpuhook.kills="));
+    number.and_then(|number| number.parse().ok()).unwrap_or(20)
+}
+
+/// gpuhook as a hook; from stage `STAGE` on, so many microseconds later, its processes that `/run/kill-which` names are
+/// killed, also those that it left in the background. The killer leaves the monitor's cgroup, which LXC could not remove
+/// with it inside.
 const KILLER: &str = "#!/bin/sh
 if [ \"$3\" = STAGE ]; then
-	sh -c 'echo $$ >/sys/fs/cgroup/cgroup.procs; busybox usleep \"$(cat /run/kill-after)\"; pkill -9 -x gpuhook
+	sh -c 'echo $$ >/sys/fs/cgroup/cgroup.procs; busybox usleep \"$(cat /run/kill-after)\"; pkill -9 -x $(cat /run/kill-which) gpuhook
 		touch /run/killed' </dev/null >/dev/null 2>&1 &
 fi
 exec /usr/bin/gpuhook lxc \"$@\"
 ";
 
-/// Kills gpuhook at points spread over the time that a whole start takes, and looks at what each leaves.
-fn killed(stage: &str, stages: &[&str]) {
+/// Kills those of gpuhook's processes that `which` names (options of pkill, in turns) at points spread over the time that a
+/// whole start takes, and looks at what each leaves.
+fn killed(stage: &str, stages: &[&str], which: &[&str]) {
     let window = how_long_a_start_takes();
     fs::write("/usr/local/bin/killed-hook", KILLER.replace("STAGE", stage)).expect("the killer");
     program::stdout(program::command("chmod", &["755", "/usr/local/bin/killed-hook"]));
@@ -73,14 +80,18 @@ fn killed(stage: &str, stages: &[&str]) {
     lxc.ask(MAJORS, &lines.join("\n")).write_config();
     lxc.rootfs().write("/sbin/init", "#!/bin/busybox sh\nexec busybox sleep 2147483647\n");
     let (mut ran, mut refused) = (0, 0);
-    for step in 0..KILLS {
+    let kills = kills();
+    for step in 0..kills {
         // Spread, and off the beat of whatever the hook does at equal distances.
-        let after = window * step / KILLS + Duration::from_micros(u64::from(step * 7919 % 1000));
+        let after = window * step / kills + Duration::from_micros(u64::from(step * 7919 % 1000));
         fs::write("/run/kill-after", after.as_micros().to_string()).expect("moment of the kill");
+        let which = which[step as usize % which.len()];
+        fs::write("/run/kill-which", which).expect("whom to kill");
         let _none_before_the_first = fs::remove_file("/run/killed");
         let start = program::output(lxc.tool("lxc-start"));
         let settled = settle(&lxc);
-        let said = || format!("killed after {after:?}: {settled}\n{}\n{}", program::both(&start), lxc.story());
+        let said =
+            || format!("killed ({which}) after {after:?}: {settled}\n{}\n{}", program::both(&start), lxc.story());
         match settled {
             "RUNNING" => {
                 let mut attach = lxc.tool("lxc-attach");
@@ -101,7 +112,9 @@ fn killed(stage: &str, stages: &[&str]) {
         kept::wait_for_gpuhook();
         before.assert_nothing_new();
     }
-    println!("{ran} ran, {refused} refused");
+    println!(
+        "COUNT gpuhook killed {kills} times from {stage} on: {ran} starts with GPU, {refused} refused, nothing left"
+    );
     assert!(refused > 0, "the first kills come before the hook has done anything");
 }
 
@@ -124,12 +137,13 @@ fn settle(lxc: &Lxc) -> &'static str {
 }
 
 pub(crate) fn a_hook_killed_at_start_host_leaves_nothing() {
-    killed("start-host", &["pre-start", "start-host", "post-stop"]);
+    killed("start-host", &["pre-start", "start-host", "post-stop"], &["-e"]);
 }
 
 pub(crate) fn a_hook_killed_with_pre_start_alone_leaves_nothing() {
-    // post-stop as well, since only that removes the report of a start that went well.
-    killed("pre-start", &["pre-start", "post-stop"]);
+    // Not all at once: one injects and one refuses where the first is killed. post-stop as well, since only that removes
+    // the report of a start that was killed while it handed back.
+    killed("pre-start", &["pre-start", "post-stop"], &["--oldest", "--newest"]);
 }
 
 /// With all that gpuhook does after it.

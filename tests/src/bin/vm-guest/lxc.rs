@@ -16,6 +16,12 @@ use crate::seen;
 pub(crate) const INCLUDE: &str = "lxc.include = /usr/share/gpuhook/lxc.conf";
 pub(crate) const PRE_START: &str = "lxc.hook.pre-start = /usr/bin/gpuhook lxc";
 
+/// Debian's own choice for new containers: a profile made for each.
+const GENERATED: &str = "generated";
+/// A profile that Debian ships. It is loaded at boot, while LXC makes the generated one anew at each start, and takes it out
+/// at each stop, which is seconds of work for a slow machine.
+const SHIPPED: &str = "lxc-container-default-cgns";
+
 /// A container that is written down and not running.
 #[derive(Debug)]
 pub(crate) struct Lxc {
@@ -33,6 +39,12 @@ impl Lxc {
         lxc
     }
 
+    /// Confines it by the profile that LXC generates for it.
+    pub(crate) fn generated_profile(&mut self) -> &mut Self {
+        self.lines.iter_mut().for_each(|line| *line = line.replace(SHIPPED, GENERATED));
+        self
+    }
+
     /// The same for a container whose root is host id 100000: Debian's userns.conf takes the device rules out.
     pub(crate) fn unprivileged(name: &str) -> Self {
         let mut lxc = Self::privileged(name);
@@ -47,7 +59,7 @@ impl Lxc {
     fn new(name: &str) -> Self {
         let rootfs = seen::rootfs(name);
         let default = fs::read_to_string("/etc/lxc/default.conf").expect("Debian's default.conf");
-        let mut lines: Vec<String> = default.lines().map(str::to_owned).collect();
+        let mut lines: Vec<String> = default.lines().map(|line| line.replace(GENERATED, SHIPPED)).collect();
         lines.push(format!("lxc.uts.name = {name}"));
         lines.push(format!("lxc.rootfs.path = dir:{}", rootfs.dir().display()));
         Self { name: name.to_owned(), rootfs, lines, idmapped: false }
@@ -135,7 +147,7 @@ impl Lxc {
 
 impl Drop for Lxc {
     fn drop(&mut self) {
-        // The folder stays: LXC keeps the compiled AppArmor profile there, which costs seconds to make.
+        // The folder stays: LXC keeps a generated AppArmor profile there.
         let _removed = fs::remove_file(self.config());
     }
 }

@@ -30,7 +30,8 @@ fn label(pid: u32) -> String {
 }
 
 pub(crate) fn the_monitor_is_confined_by_the_shipped_profile_and_injection_works() {
-    let lxc = privileged(INCLUDE);
+    let mut lxc = privileged(INCLUDE);
+    lxc.generated_profile();
     let running = lxc.start();
     let monitor = parent(running.init_pid());
     assert_eq!(label(monitor), "/usr/bin/lxc-start (enforce)");
@@ -40,6 +41,36 @@ pub(crate) fn the_monitor_is_confined_by_the_shipped_profile_and_injection_works
     kept::wait_for_gpuhook();
     seen::assert_still_exact(&running, MAJORS);
     assert!(!running.story().contains("produced output"), "a hook that succeeds is silent:\n{}", running.story());
+}
+
+/// What gives lxc-start the right to run a hook unconfined.
+const START_CONTAINER: &str = "/etc/apparmor.d/abstractions/lxc/start-container";
+
+fn load_profile(abstraction: &str) {
+    fs::write(START_CONTAINER, abstraction).expect("profile of lxc-start");
+    program::stdout(program::command("apparmor_parser", &["-r", "-T", "-K", "/etc/apparmor.d/usr.bin.lxc-start"]));
+}
+
+pub(crate) fn where_apparmor_mediates_move_mount_an_injection_that_cannot_leave_the_profile_is_refused() {
+    // Linux 6.7 (AppArmor 4.0's "detached"); 6.1 lets every move_mount pass.
+    let mediated = fs::exists("/sys/kernel/security/apparmor/features/mount/move_mount").expect("features of AppArmor");
+    let shipped = fs::read_to_string(START_CONTAINER).expect("profile of lxc-start");
+    let without = shipped.replace("  change_profile -> unconfined,\n", "");
+    assert_ne!(shipped, without);
+    let lxc = privileged(INCLUDE);
+    load_profile(&without);
+    let tried = lxc.try_start(&[]).map(|running| seen::assert_exact(&running, MAJORS));
+    load_profile(&shipped);
+    match (mediated, tried) {
+        (true, Err(story)) => {
+            for word in ["EACCES", "hint: ", "change_profile -> unconfined"] {
+                assert!(story.contains(word), "{word:?} is not in:\n{story}");
+            }
+        }
+        (false, Ok(())) => {}
+        (_, tried) => panic!("move_mount is mediated: {mediated}, and then: {tried:?}"),
+    }
+    kept::wait_for_gpuhook();
 }
 
 fn parent(pid: u32) -> u32 {
@@ -59,7 +90,7 @@ pub(crate) fn pre_start_alone_gives_exactly_what_was_asked() {
 fn unprivileged(registration: &str) {
     Driver::with(MAJORS).load();
     let mut lxc = Lxc::unprivileged("c1");
-    lxc.ask(MAJORS, registration);
+    lxc.generated_profile().ask(MAJORS, registration);
     let running = lxc.start();
     seen::assert_nodes(&running, MAJORS);
     kept::wait_for_gpuhook();

@@ -12,17 +12,24 @@
 //! ```
 //!
 //! Each test is one function in a process of its own with a time limit. One line each: `PASS name seconds`, `FAIL name`
-//! and what it said, at the end `N passed, N failed`.
+//! and what it said, `SKIP name reason` where the suite's own programs lack what is tested; at the end `N passed, N failed`.
 
 mod boot;
+mod bundle_hooks;
+mod containerd;
+mod docker;
+mod doctor;
 mod driver;
 mod kept;
 mod kill;
 mod lxc;
 mod lxc_tests;
+mod managed;
 mod oci;
 mod oci_tests;
+mod one_gpu;
 mod podman;
+mod precreate;
 mod seen;
 mod story;
 mod suite;

@@ -84,6 +84,19 @@ impl Bundle {
         self.rootfs.dir().parent().expect("the bundle")
     }
 
+    /// Writes the spec down for a manager that does not run in the bundle, and says where.
+    pub(crate) fn write_absolute(&self) -> PathBuf {
+        let mut spec = self.spec.clone();
+        spec["root"]["path"] = json!(self.rootfs.dir());
+        let path = self.dir().join("config.json");
+        fs::write(&path, spec.to_string()).expect("config.json");
+        path
+    }
+
+    pub(crate) fn into_rootfs(self) -> Rootfs {
+        self.rootfs
+    }
+
     /// Starts it and waits for init's report.
     pub(crate) fn start(&self) -> Running<'_> {
         fs::write(self.dir().join("config.json"), self.spec.to_string()).expect("config.json");

@@ -6,19 +6,20 @@ use std::process::Command;
 
 use gpuhook_tests::host::Majors;
 use gpuhook_tests::injected;
-use gpuhook_tests::inside::{Container, Inside};
 use gpuhook_tests::program;
-use gpuhook_tests::rootfs::Rootfs;
 use serde_json::json;
 
 use crate::driver::{self, Driver};
 use crate::kept::{self, Kept};
+use crate::managed::{Managed, Manager};
 use crate::{lxc, seen};
 
 const MAJORS: Majors = Majors::NEW;
 /// Where podman looks unless told otherwise, also at a restart.
 const HOOKS: &str = "/usr/share/containers/oci/hooks.d";
 const NAME: &str = "vmt-podman";
+const PODMAN: Manager =
+    Manager { exec: &["podman", "exec", NAME], remove: &[&["podman", "rm", "-f", "-t", "0", NAME]] };
 
 /// One hook for both stages that gpuhook needs; podman gives each stage the same arguments, so there are two files.
 fn write_hooks() {
@@ -35,62 +36,27 @@ fn write_hooks() {
     }
 }
 
-struct Running {
-    rootfs: Rootfs,
-    report: Inside,
-}
-
-impl Running {
-    fn start() -> Self {
-        Driver::with(MAJORS).load();
-        write_hooks();
-        let rootfs = seen::rootfs("podman");
-        injected::prepare(&rootfs, MAJORS);
-        let listener = rootfs.listen();
-        let mut run = podman(&["run", "--detach", "--name", NAME]);
-        run.args(["--network", "none", "--cap-add", "MKNOD", "--security-opt", "seccomp=unconfined"]);
-        for pair in injected::ENVIRONMENT {
-            run.args(["--env", pair]);
-        }
-        run.arg("--rootfs").arg(rootfs.dir()).arg("/sbin/init");
-        let said = fs::File::create("/run/podman.said").expect("file for podman's output");
-        run.stdout(said.try_clone().expect("dup")).stderr(said);
-        let mut starter = run.spawn().expect("podman");
-        let report = listener.report(&mut starter);
-        let said = || fs::read_to_string("/run/podman.said").unwrap_or_default();
-        let report = report.unwrap_or_else(|| panic!("the container did not start:\n{}\n{}", said(), lxc::journal()));
-        assert!(starter.wait().expect("wait for podman").success(), "{}", said());
-        Self { rootfs, report }
+fn start() -> Managed {
+    Driver::with(MAJORS).load();
+    write_hooks();
+    let rootfs = seen::rootfs("podman");
+    injected::prepare(&rootfs, MAJORS);
+    let mut run = podman(&["run", "--detach", "--name", NAME]);
+    run.args(["--network", "none", "--cap-add", "MKNOD", "--security-opt", "seccomp=unconfined"]);
+    for pair in injected::ENVIRONMENT {
+        run.args(["--env", pair]);
     }
+    run.arg("--rootfs").arg(rootfs.dir()).arg("/sbin/init");
+    Managed::start(&PODMAN, rootfs, run)
 }
 
 fn podman(args: &[&str]) -> Command {
     program::command("podman", args)
 }
 
-impl Container for Running {
-    fn report(&self) -> &Inside {
-        &self.report
-    }
-
-    fn run(&self, args: &[&str]) -> Inside {
-        Inside(program::both(&program::output(podman(&[&["exec", NAME], args].concat()))))
-    }
-
-    fn story(&self) -> String {
-        lxc::journal()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _gone_already = podman(&["rm", "-f", "-t", "0", NAME]).output();
-    }
-}
-
 pub(crate) fn podman_root_with_a_hooks_directory() {
     let before = Kept::now();
-    let running = Running::start();
+    let running = start();
     seen::assert_exact(&running, MAJORS);
     seen::assert_still_exact(&running, MAJORS);
     drop(running);
@@ -99,20 +65,35 @@ pub(crate) fn podman_root_with_a_hooks_directory() {
 }
 
 pub(crate) fn podman_exec_and_restart_keep_the_gpu() {
-    let mut running = Running::start();
+    let mut running = start();
     seen::assert_still_exact(&running, MAJORS);
-    let listener = running.rootfs.listen();
-    let mut restart = podman(&["restart", "-t", "0", NAME]).spawn().expect("podman");
-    running.report = listener.report(&mut restart).expect("a report after the restart");
-    restart.wait().expect("wait for podman");
+    running.restart(podman(&["restart", "-t", "0", NAME]));
     seen::assert_exact(&running, MAJORS);
     seen::assert_still_exact(&running, MAJORS);
 }
 
 pub(crate) fn podman_keeps_the_gpu_over_daemon_reload() {
-    let running = Running::start();
+    let running = start();
     seen::assert_exact(&running, MAJORS);
     kept::wait_for_gpuhook();
+    program::stdout(program::command("systemctl", &["daemon-reload"]));
+    seen::assert_still_exact(&running, MAJORS);
+}
+
+/// podman 5 hands the runtime the rules of the spec that podman keeps, which no hook and no CDI file changes, and crun builds
+/// its filter anew from them.
+pub(crate) fn what_podman_update_takes_from_a_hook_inject_gives_back() {
+    let running = start();
+    seen::assert_still_exact(&running, MAJORS);
+    kept::wait_for_gpuhook();
+    program::stdout(podman(&["update", "--memory", "512m", NAME]));
+    let pid = program::stdout(podman(&["inspect", "--format", "{{.State.Pid}}", NAME]));
+    let mut inject = program::command("gpuhook", &["inject", "--pid", pid.trim(), "--devices", "0"]);
+    inject.args(injected::ARGUMENTS);
+    let said = program::both(&program::output(inject));
+    kept::wait_for_gpuhook();
+    println!("{said}");
+    seen::assert_still_exact(&running, MAJORS);
     program::stdout(program::command("systemctl", &["daemon-reload"]));
     seen::assert_still_exact(&running, MAJORS);
 }

@@ -2,6 +2,7 @@
 //! The grammar as tables.
 
 use super::*;
+use crate::request::{Arguments, Origin, Request};
 
 fn visible(value: &str) -> Result<DeviceSelection, RequestError> {
     Request::from_variables([("NVIDIA_VISIBLE_DEVICES", value)], Origin::Image).map(|request| request.devices)
@@ -15,8 +16,16 @@ fn uuid(text: &str) -> DeviceName {
     DeviceName::Uuid(text.to_owned())
 }
 
-fn mig(text: &str) -> DeviceName {
-    DeviceName::Mig(text.to_owned())
+fn mig(gpu: DeviceName, position: u32) -> DeviceName {
+    DeviceName::Mig(MigName::Position { gpu: Box::new(gpu), position })
+}
+
+fn instances(gpu: &str, gpu_instance: u32, compute_instance: u32) -> DeviceName {
+    DeviceName::Mig(MigName::Instances { gpu: gpu.to_owned(), gpu_instance, compute_instance })
+}
+
+fn mig_uuid(text: &str) -> DeviceName {
+    DeviceName::Mig(MigName::Uuid(text.to_owned()))
 }
 
 #[test]
@@ -45,10 +54,17 @@ fn visible_devices_mean_what_they_mean_to_nvidia() {
         ("07:00.0", List(vec![bus(0, 7, 0, 0)])),
         ("0000:C1:1f.7", List(vec![bus(0, 0xc1, 0x1f, 7)])),
         ("00010000:07:00.0", List(vec![bus(0x1_0000, 7, 0, 0)])),
-        ("0:1", List(vec![mig("0:1")])),
-        ("MIG-5c1f7d8e-0000", List(vec![mig("MIG-5c1f7d8e-0000")])),
-        ("MIG-GPU-5c1f/1/0", List(vec![mig("MIG-GPU-5c1f/1/0")])),
-        ("0,GPU-5c,07:00.0,0:1", List(vec![Index(0), uuid("GPU-5c"), bus(0, 7, 0, 0), mig("0:1")])),
+        ("0:1", List(vec![mig(Index(0), 1)])),
+        ("GPU-5C1F:12", List(vec![mig(uuid("GPU-5c1f"), 12)])),
+        ("MIG-5c1f7d8e-0000", List(vec![mig_uuid("MIG-5c1f7d8e-0000")])),
+        ("MIG-GPU-5C1f/11/0", List(vec![instances("GPU-5c1f", 11, 0)])),
+        ("0,GPU-5c,07:00.0,0:1", List(vec![Index(0), uuid("GPU-5c"), bus(0, 7, 0, 0), mig(Index(0), 1)])),
+        ("nvidia.com/gpu=0", List(vec![Index(0)])),
+        ("runtime.nvidia.com/gpu=all", All),
+        ("gpuhook.dev/gpu=GPU-5c1f, nvidia.com/gpu=gpu1", List(vec![uuid("GPU-5c1f"), Index(1)])),
+        ("nvidia.com/gpu=0:1,nvidia.com/gpu=mig0:1", List(vec![mig(Index(0), 1)])),
+        ("nvidia.com/gpu=MIG-5c1f7d8e", List(vec![mig_uuid("MIG-5c1f7d8e")])),
+        ("0,management.nvidia.com/gpu=all", All),
     ] {
         assert_eq!(visible(value), Ok(meaning), "{value:?}");
     }
@@ -78,7 +94,21 @@ fn a_word_that_names_no_device_is_refused_by_name() {
         "07:00.",
         ".",
         ":",
-        "nvidia.com/gpu=0",
+        "MIG-GPU-5c1f",
+        "MIG-GPU-5c1f/1",
+        "MIG-GPU-5c1f/1/0/0",
+        "MIG-GPU-5c1f/a/0",
+        "MIG-xyz",
+        "GPU-5c1f:x",
+        "GPU-5c1f:",
+        "nvidia.com/gpu=",
+        "nvidia.com/gpu=none",
+        "nvidia.com/gpu=gpu",
+        "nvidia.com/gpu=x",
+        "nvidia.com/net=0",
+        "vendor.com/gpu=0",
+        "management.nvidia.com/gpu=0",
+        "nvidia.com/imex-channel=all",
         "0 1",
         "0\0",
         "\u{1b}[2J",
@@ -86,12 +116,16 @@ fn a_word_that_names_no_device_is_refused_by_name() {
         "../../etc",
     ] {
         let error = visible(&format!("0,{word}")).expect_err(word);
-        assert_eq!(error, RequestError::UnknownDevice { name: "NVIDIA_VISIBLE_DEVICES", word: word.to_owned() });
+        assert_eq!(
+            error,
+            RequestError::UnknownDevice { name: "NVIDIA_VISIBLE_DEVICES".to_owned(), word: word.to_owned() }
+        );
     }
     assert_eq!(
         visible("0, gpu\u{1b}[2J").map_err(|error| error.to_string()),
         Err("read NVIDIA_VISIBLE_DEVICES: \"gpu\\u{1b}[2J\" names no device; allowed are all, none, void, an index (0), \
-             a UUID or its beginning (GPU-5c1f), a bus id (0000:07:00.0), a MIG instance (MIG-... or 0:1)"
+             a UUID or its beginning (GPU-5c1f), a bus id (0000:07:00.0), a MIG device (0:1, GPU-5c1f:1, \
+             MIG-GPU-5c1f/1/0), a CDI name of these (nvidia.com/gpu=0)"
             .to_owned())
     );
 }
@@ -150,7 +184,7 @@ fn the_operator_may_ask_for_mig_and_imex() {
     }
     for word in ["-1", "channel0", "0-3", "4294967296"] {
         let error = Request::from_arguments(&Arguments { imex_channels: Some(word), ..Arguments::default() });
-        let expected = RequestError::BadChannel { name: "--imex-channels", word: word.to_owned() };
+        let expected = RequestError::BadChannel { name: "--imex-channels".to_owned(), word: word.to_owned() };
         assert_eq!(error, Err(expected));
     }
 }
@@ -177,10 +211,12 @@ fn an_image_never_widens_rights() {
     assert_eq!(
         request.left_out,
         [
-            "NVIDIA_MIG_CONFIG_DEVICES=\"all\" comes from the image and is left out; --mig-config grants it",
-            "NVIDIA_MIG_MONITOR_DEVICES=\"not even a word\" comes from the image and is left out; --mig-monitor grants \
-             it",
-            "NVIDIA_IMEX_CHANNELS=\"0\" comes from the image and is left out; --imex-channels grants it",
+            "NVIDIA_MIG_CONFIG_DEVICES=\"all\" may come from the image and is left out; what grants it: --mig-config or \
+             unprivileged-may-ask in config.toml",
+            "NVIDIA_MIG_MONITOR_DEVICES=\"not even a word\" may come from the image and is left out; what grants it: \
+             --mig-monitor or unprivileged-may-ask in config.toml",
+            "NVIDIA_IMEX_CHANNELS=\"0\" may come from the image and is left out; what grants it: --imex-channels or \
+             unprivileged-may-ask in config.toml",
         ]
     );
     let granted = Arguments { mig_config: Some("all"), imex_channels: Some("3"), ..Arguments::default() };
@@ -209,7 +245,7 @@ fn the_last_variable_of_a_name_counts() {
 
 #[test]
 fn without_a_word_nothing_is_asked() {
-    let request = Request::from_variables([("CUDA_VERSION", "12.4")], Origin::Image).expect("no variable of ours");
+    let request = Request::from_variables([("CUDA_HOME", "/usr")], Origin::Image).expect("no variable of ours");
     assert!(request.is_nothing());
     assert_eq!(request, Request::default());
     assert!(
@@ -223,7 +259,7 @@ fn without_a_word_nothing_is_asked() {
 fn a_value_of_a_mebibyte_is_refused_in_one_short_line() {
     for value in ["0,".repeat(1 << 19), "\x1b".repeat(1 << 20)] {
         let error = visible(&value).expect_err("too long");
-        assert_eq!(error, RequestError::TooLong { name: "NVIDIA_VISIBLE_DEVICES", bytes: 1 << 20 });
+        assert_eq!(error, RequestError::TooLong { name: "NVIDIA_VISIBLE_DEVICES".to_owned(), bytes: 1 << 20 });
     }
     let error = visible(&"\x1b".repeat(1 << 17)).expect_err("no word");
     assert!(error.to_string().len() < 1000 && !error.to_string().contains('\x1b'));
