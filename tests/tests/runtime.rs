@@ -207,6 +207,49 @@ fn arguments_environment_descriptors_and_exit_code_are_as_without_it() {
 }
 
 #[test]
+fn an_update_that_brings_rules_keeps_the_gpu() {
+    let Some(bed) = Bed::pure("runtime-update") else { return };
+    let host = host(&bed);
+    let runc = asking(&bed, &host);
+    let running = runc.start();
+    // runc's own state, and what a runtime would read that builds its filter from an update.
+    let program = bed.dir("bin").join("reader");
+    let real = ["/usr/bin/runc", "/usr/sbin/runc"].into_iter().find(|path| Path::new(path).exists()).expect("runc");
+    let script = format!(
+        "#!/bin/sh\nfor word; do case $word in state) exec {real} \"$@\";; -) exec cat;; /*.json) exec cat \"$word\";; esac; done\n"
+    );
+    fs::write(&program, script).expect("a program");
+    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("mode");
+    host.configure(&format!("runtime = {:?}\n", program.display().to_string()));
+    let sent = json!({ "memory": { "limit": 1 }, "devices": [{ "allow": false, "access": "rwm" }] });
+    let file = bed.dir("limits").join("resources.json");
+    let read = |words: &[&str], id: &str, sent: &Value| -> Value {
+        fs::write(&file, sent.to_string()).expect("limits");
+        let mut update = runc.tool(&["update"]);
+        update.args(words).arg(id);
+        let output = program::fed(update, sent.to_string().as_bytes());
+        assert!(output.status.success(), "{}", program::both(&output));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", program::both(&output)))
+    };
+    let opens = |read: &Value, (major, minor): (u32, u32)| {
+        let rule = json!({ "allow": true, "type": "c", "major": major, "minor": minor, "access": "rw" });
+        read["devices"].as_array().is_some_and(|rules| rules.contains(&rule))
+    };
+    for words in [&["--resources", "-"][..], &["--resources", file.to_str().expect("UTF-8")]] {
+        let kept = read(words, runc.id(), &sent);
+        assert_eq!((&kept["memory"], &kept["devices"][0]), (&sent["memory"], &sent["devices"][0]), "{words:?}");
+        for (path, number) in injected::asked(host.majors()) {
+            assert_eq!(opens(&kept, number), !path.contains("caps"), "{path}: {kept}");
+        }
+        for unchanged in [json!({ "memory": { "limit": 1 } }), json!({ "devices": [] })] {
+            assert_eq!(read(words, runc.id(), &unchanged), unchanged, "{words:?}");
+        }
+        assert_eq!(read(words, "another", &sent), sent, "no container of that name");
+    }
+    drop(running);
+}
+
+#[test]
 fn signals_are_blocked_and_ignored_as_without_it() {
     let Some(bed) = Bed::pure("runtime-signals") else { return };
     let host = host(&bed);

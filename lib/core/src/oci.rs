@@ -10,12 +10,13 @@ use serde::de::Error as _;
 use crate::container_id::ContainerId;
 use crate::quoted::Quoted;
 
-pub use self::edit::{NewHook, SpecEdit, VERIFY};
+pub use self::edit::{NewHook, SpecEdit, VERIFY, keep_rules};
 pub use self::runtime_call::RuntimeCall;
 pub use self::spec::{Hook, Mount, Namespace, Root, Spec, User};
 pub use self::state::State;
 
 mod edit;
+mod object;
 mod runtime_call;
 mod spec;
 mod state;

@@ -9,8 +9,11 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use crate::sys::{SysError, process};
+use gpuhook_core::oci::State;
+
+use crate::sys::{SysError, memfd, process};
 
 /// Where runtimes are looked for where the administrator names none: never in a caller's `PATH`.
 const DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
@@ -37,6 +40,8 @@ pub enum RuntimeError {
         /// What it is.
         why: &'static str,
     },
+    /// Its standard input could not be made.
+    Input(SysError),
     /// It could not be executed.
     Execute(SysError),
 }
@@ -52,6 +57,7 @@ impl fmt::Display for RuntimeError {
             Self::NotTrusted { path, why } => {
                 write!(f, "the runtime {path} is {why}; hint: set runtime in /etc/gpuhook/config.toml")
             }
+            Self::Input(_) => f.write_str("hand the new limits to the runtime"),
             Self::Execute(_) => f.write_str("execute the runtime"),
         }
     }
@@ -61,7 +67,7 @@ impl Error for RuntimeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Look { source, .. } => Some(source),
-            Self::Execute(source) => Some(source),
+            Self::Input(source) | Self::Execute(source) => Some(source),
             Self::Absent | Self::NotTrusted { .. } => None,
         }
     }
@@ -93,6 +99,22 @@ fn check(path: &str) -> Result<(), RuntimeError> {
         _ if own.is_some_and(|own| (own.dev(), own.ino()) == (file.dev(), file.ino())) => not("gpuhook itself"),
         _ => Ok(()),
     }
+}
+
+/// Where the bundle of its container `id` is, by the word of the runtime at `path` itself. `global` are the options that
+/// come before its command. Nothing where it knows no such container.
+pub fn bundle(path: &str, global: &[OsString], id: &str) -> Option<String> {
+    let mut state = Command::new(path);
+    let said = state.args(global).args(["state", id]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    Some(State::parse(&said.ok()?.stdout).ok()?.bundle)
+}
+
+/// Makes `bytes` what the runtime will read on its standard input, in the place of what was there and was read.
+///
+/// # Errors
+/// [`RuntimeError::Input`]: there is no memory for it.
+pub fn give_input(bytes: &[u8]) -> Result<(), RuntimeError> {
+    memfd::input("gpuhook-resources", bytes).map_err(RuntimeError::Input)
 }
 
 /// Becomes the runtime at `path`: descriptors, environment, signal mask, working directory and process stay.

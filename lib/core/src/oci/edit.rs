@@ -2,16 +2,12 @@
 //! A bundle's `config.json` with our devices in it. Only the lists that change are taken apart; all else stays as the
 //! bytes that it was, whatever fields, numbers and order it has.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde::ser::{SerializeMap, Serializer};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
 
+use super::object::Object;
 use super::{OciError, Spec, parse};
-use crate::device::{DeviceId, DeviceRule};
+use crate::device::{Access, DeviceId, DeviceRule};
 use crate::plan::PlannedDevice;
 
 /// The annotation that says which rules of a spec are ours, so that a later edit can renew them:
@@ -70,7 +66,7 @@ impl SpecEdit<'_> {
         let mut spec: Object = parse(WHAT, bytes, Spec::LIMIT)?;
         let mut ours = Vec::new();
         spec.update("annotations", |annotations| {
-            ours = annotations.get::<String>(RULES)?.map(|text| numbers(&text)).unwrap_or_default();
+            ours = numbers(annotations)?;
             match self.rules.is_empty() {
                 true => annotations.remove(RULES),
                 false => annotations.put(RULES, &numbers_text(self.rules))?,
@@ -97,19 +93,40 @@ impl SpecEdit<'_> {
     }
 }
 
+/// `resources`, the new limits of a running container (`LinuxResources`), with the rules that an edit put into `spec`, the
+/// spec of its bundle. Nothing where they may stay as they are: no rules come with them, or none are ours.
+///
+/// podman 5 sends the rules of a spec of its own with every update, and crun builds its filter anew from them.
+///
+/// # Errors
+/// One of the two is not JSON, or has no object or list where it must.
+pub fn keep_rules(spec: &[u8], resources: &[u8]) -> Result<Option<Vec<u8>>, OciError> {
+    let ours = numbers(&parse::<Object<'_>>(WHAT, spec, Spec::LIMIT)?.object("annotations")?)?;
+    if ours.is_empty() {
+        return Ok(None);
+    }
+    let mut resources: Object<'_> = parse("the resources", resources, Spec::LIMIT)?;
+    let brought = resources.get::<Option<Vec<IgnoredAny>>>("devices")?.flatten().unwrap_or_default();
+    if brought.is_empty() {
+        return Ok(None);
+    }
+    let access = Access::READ | Access::WRITE;
+    let rules: Vec<NewRule> = ours.iter().map(|id| NewRule::of(&DeviceRule { id: *id, access })).collect();
+    resources.renew("devices", &rules, |rule: &Rule| rule.exact().is_some_and(|id| ours.contains(&id)))?;
+    resources.to_bytes().map(Some)
+}
+
 /// How messages call the file.
 const WHAT: &str = "config.json";
 
-fn not_json(source: serde_json::Error) -> OciError {
-    OciError::NotJson { what: WHAT, source }
-}
-
-fn numbers(text: &str) -> Vec<DeviceId> {
+/// The numbers that an earlier edit opened.
+fn numbers(annotations: &Object<'_>) -> Result<Vec<DeviceId>, OciError> {
     let number = |word: &str| {
         let (major, minor) = word.split_once(':')?;
         Some(DeviceId::new(major.parse().ok()?, minor.parse().ok()?))
     };
-    text.split(' ').filter_map(number).collect()
+    let text = annotations.get::<String>(RULES)?.unwrap_or_default();
+    Ok(text.split(' ').filter_map(number).collect())
 }
 
 fn numbers_text(rules: &[DeviceRule]) -> String {
@@ -200,119 +217,10 @@ impl NewRule {
     }
 }
 
-/// A JSON object whose values nobody has looked into: its members in their order.
-#[derive(Default)]
-struct Object<'a>(Vec<(String, Cow<'a, RawValue>)>);
-
-impl<'a> Object<'a> {
-    /// An object, or none where there is `null` or nothing.
-    fn of(value: Option<&RawValue>) -> Result<Self, OciError> {
-        let Some(value) = value else { return Ok(Self::default()) };
-        let text = value.get();
-        let object: Option<Object<'_>> = serde_json::from_str(text).map_err(not_json)?;
-        let owned = object.unwrap_or_default().0.into_iter();
-        Ok(Self(owned.map(|(key, value)| (key, Cow::Owned(value.into_owned()))).collect()))
-    }
-
-    fn value(&self, key: &str) -> Option<&RawValue> {
-        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
-    }
-
-    fn get<T: for<'b> Deserialize<'b>>(&self, key: &str) -> Result<Option<T>, OciError> {
-        self.value(key).map(|value| serde_json::from_str(value.get()).map_err(not_json)).transpose()
-    }
-
-    fn put(&mut self, key: &str, value: &impl Serialize) -> Result<(), OciError> {
-        let value = Cow::Owned(to_raw_value(value).map_err(not_json)?);
-        match self.0.iter_mut().find(|(name, _)| name == key) {
-            Some((_, old)) => *old = value,
-            None => self.0.push((key.to_owned(), value)),
-        }
-        Ok(())
-    }
-
-    fn remove(&mut self, key: &str) {
-        self.0.retain(|(name, _)| name != key);
-    }
-
-    /// Changes the object at `key`. Where there was none and nothing was put into it, there still is none.
-    fn update(
-        &mut self,
-        key: &str,
-        change: impl FnOnce(&mut Object<'_>) -> Result<(), OciError>,
-    ) -> Result<(), OciError> {
-        let mut object = Object::of(self.value(key))?;
-        change(&mut object)?;
-        match object.0.is_empty() && self.value(key).is_none() {
-            true => Ok(()),
-            false => self.put(key, &object),
-        }
-    }
-
-    /// Takes those that `is_old` knows out of the list at `key`, and puts `new` at its end. An item that is not of
-    /// the shape `T` is not ours and stays.
-    fn renew<T: for<'b> Deserialize<'b>>(
-        &mut self,
-        key: &str,
-        new: &[impl Serialize],
-        is_old: impl Fn(&T) -> bool,
-    ) -> Result<(), OciError> {
-        let text = self.value(key).map_or("null", RawValue::get).to_owned();
-        let items: Option<Vec<&RawValue>> = serde_json::from_str(&text).map_err(not_json)?;
-        let old = items.unwrap_or_default();
-        let mut items: Vec<Cow<'_, RawValue>> = Vec::with_capacity(old.len() + new.len());
-        let stays = |item: &&RawValue| !serde_json::from_str(item.get()).is_ok_and(|item| is_old(&item));
-        items.extend(old.iter().copied().filter(stays).map(Cow::Borrowed));
-        if items.len() == old.len() && new.is_empty() {
-            return Ok(());
-        }
-        for item in new {
-            items.push(Cow::Owned(to_raw_value(item).map_err(not_json)?));
-        }
-        self.put(key, &items)
-    }
-
-    fn to_bytes(&self) -> Result<Vec<u8>, OciError> {
-        serde_json::to_vec(self).map_err(not_json)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Object<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some((key, value)) = map.next_entry::<String, &'de RawValue>()? {
-                    members.push((key, Cow::Borrowed(value)));
-                }
-                Ok(Object(members))
-            }
-        }
-        from.deserialize_map(Members)
-    }
-}
-
-impl Serialize for Object<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(Some(self.0.len()))?;
-        for (key, value) in &self.0 {
-            map.serialize_entry(key, value)?;
-        }
-        map.end()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Access, ContainerPath};
+    use crate::device::ContainerPath;
 
     fn device(path: &str, id: DeviceId) -> PlannedDevice {
         let path = ContainerPath::new(path).expect("a plain path");
@@ -393,6 +301,27 @@ mod tests {
             assert!(clean.contains(part), "{part} is not in {clean}");
         }
         assert!(clean.contains(r#"{"path":"/usr/bin/gpuhook","args":["gpuhook","oci","createRuntime"]}"#), "{clean}");
+    }
+
+    #[test]
+    fn an_update_that_brings_rules_gets_ours_as_well() {
+        let spec = edited("{}", 509);
+        let kept = |resources: &str| {
+            let bytes = keep_rules(spec.as_bytes(), resources.as_bytes()).expect("resources");
+            bytes.map(|bytes| String::from_utf8(bytes).expect("UTF-8"))
+        };
+        let ours = r#"{"allow":true,"type":"c","major":195,"minor":255,"access":"rw"},{"allow":true,"type":"c","major":509,"minor":0,"access":"rw"}"#;
+        let sent = r#"{"devices":[{"allow":false,"access":"rwm"}],"memory":{"limit":1e9}}"#;
+        let expected = format!(r#"{{"devices":[{{"allow":false,"access":"rwm"}},{ours}],"memory":{{"limit":1e9}}}}"#);
+        assert_eq!(kept(sent).as_ref(), Some(&expected));
+        assert_eq!(kept(&expected).as_ref(), Some(&expected), "each once");
+        for quiet in [r#"{"memory":{"limit":1}}"#, r#"{"devices":[]}"#, r#"{"devices":null}"#, "{}"] {
+            assert_eq!(kept(quiet), None, "{quiet}");
+        }
+        assert_eq!(keep_rules(b"{}", sent.as_bytes()).expect("resources"), None, "a container without a GPU");
+        for odd in ["", "[]", "{", r#"{"devices":7}"#] {
+            assert!(keep_rules(spec.as_bytes(), odd.as_bytes()).is_err(), "{odd}");
+        }
     }
 
     #[test]

@@ -7,8 +7,12 @@
 pub struct RuntimeCall {
     /// The spec of the container that is to be made, where one is: `create` and `run`. Relative to the working directory.
     pub spec: Option<String>,
-    /// The container's id, where it is to be made.
+    /// The file with the new limits of a running container, where they come in one: `update`. `-` is standard input.
+    pub resources: Option<String>,
+    /// The container's id, where it is to be made or updated.
     pub id: Option<String>,
+    /// How many words come before the command.
+    pub global: usize,
     /// `--log`, where the engine looks for the reason of a failure; nothing where it is no file.
     pub log: Option<String>,
     /// `--log-format json`.
@@ -17,6 +21,29 @@ pub struct RuntimeCall {
 
 /// Global options with a value.
 const GLOBAL: &[&str] = &["root", "log", "log-format", "log-level", "criu", "rootless", "cgroup-manager"];
+
+/// Options of `update` with a value.
+const UPDATE: &[&str] = &[
+    "resources",
+    "blkio-weight",
+    "cpu-burst",
+    "cpu-idle",
+    "cpu-period",
+    "cpu-quota",
+    "cpu-rt-period",
+    "cpu-rt-runtime",
+    "cpu-share",
+    "cpuset-cpus",
+    "cpuset-mems",
+    "kernel-memory",
+    "kernel-memory-tcp",
+    "l3-cache-schema",
+    "mem-bw-schema",
+    "memory",
+    "memory-reservation",
+    "memory-swap",
+    "pids-limit",
+];
 
 /// Options of `create` and `run` with a value. `--config` is crun's.
 const CREATE: &[&str] = &["bundle", "config", "console-socket", "pidfd-socket", "pid-file", "preserve-fds"];
@@ -36,6 +63,17 @@ impl RuntimeCall {
                 Some(Word::Option(..)) => {}
             }
         };
+        call.global = arguments.len() - words.rest.len() - 1;
+        if command == "update" {
+            for word in (Words { valued: UPDATE, letters: &[("r", "resources")], ..words }) {
+                match word {
+                    Word::Option("resources", value) => call.resources = value.map(str::to_owned),
+                    Word::Option(..) => {}
+                    Word::Plain(id) => call.id = Some(id.to_owned()),
+                }
+            }
+            return call;
+        }
         if !matches!(command, "create" | "run") {
             return call;
         }
@@ -168,6 +206,22 @@ mod tests {
             "restore --bundle /b c1",
         ] {
             assert_eq!(call(line).spec, None, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_update_says_where_its_limits_are() {
+        for (line, resources, global) in [
+            ("update --resources /t/r.json c1", Some("/t/r.json"), 0),
+            ("--root /r --systemd-cgroup update -r /t/r.json c1", Some("/t/r.json"), 3),
+            ("--root=/r update -r=- c1", Some("-"), 1),
+            ("update -r/t/r.json -- c1", Some("/t/r.json"), 0),
+            ("update --memory 1g --cpu-share 7 c1", None, 0),
+            ("update --pids-limit -1 --resources - c1", Some("-"), 0),
+        ] {
+            let call = call(line);
+            assert_eq!((call.resources.as_deref(), call.global), (resources, global), "{line}");
+            assert_eq!((call.id.as_deref(), call.spec), (Some("c1"), None), "{line}");
         }
     }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program in memory, sealed: it can be executed where no file of ours exists, and nobody can change it.
+//! Files in memory. A sealed program can be executed where no file of ours exists, and nobody can change it.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, seek};
+use rustix::stdio::dup2_stdin;
 
 use super::{Errno, SysError, SysResult};
 
@@ -25,11 +26,7 @@ impl SealedImage {
             result => result,
         }
         .map_err(|errno| error("memfd_create", errno))?;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let count = rustix::io::write(&memfd, rest).map_err(|errno| error("write", errno))?;
-            rest = &rest[count..];
-        }
+        write_all(&memfd, bytes).map_err(|errno| error("write", errno))?;
         fcntl_add_seals(&memfd, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)
             .map_err(|errno| error("fcntl F_ADD_SEALS", errno))?;
         Ok(Self(memfd))
@@ -40,6 +37,23 @@ impl AsFd for SealedImage {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+fn write_all(memfd: &OwnedFd, mut rest: &[u8]) -> Result<(), Errno> {
+    while !rest.is_empty() {
+        let count = rustix::io::write(memfd, rest)?;
+        rest = &rest[count..];
+    }
+    Ok(())
+}
+
+/// Puts `bytes`, to be read from their beginning, in the place of standard input.
+pub fn input(name: &str, bytes: &[u8]) -> SysResult<()> {
+    let error = |call, errno| SysError::new(call, format!("{name:?}, {} bytes", bytes.len()), errno);
+    let memfd = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|errno| error("memfd_create", errno))?;
+    write_all(&memfd, bytes).map_err(|errno| error("write", errno))?;
+    seek(&memfd, SeekFrom::Start(0)).map_err(|errno| error("lseek", errno))?;
+    dup2_stdin(&memfd).map_err(|errno| error("dup2", errno))
 }
 
 /// Becomes the program behind `image`, with the argument `name` and an empty environment. Returns only where that
