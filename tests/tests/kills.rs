@@ -176,6 +176,19 @@ fn an_lxc_container_with_pre_start_alone_is_whole_or_refused_wherever_gpuhook_di
     lxc("kills-pre-start", Registration::PreStartAlone);
 }
 
+/// LXC goes on only when the process that is to hold init is ready for it, however late it gets a processor.
+#[test]
+fn with_pre_start_alone_lxc_waits_for_the_process_that_holds_init() {
+    let Some(stage) = Stage::new("kills-late") else { return };
+    stage.ear.order("detached.worker=sleep(300)");
+    let mut lxc = Lxc::privileged(&stage.bed, "c1");
+    lxc.rootfs().first("node-check /dev/nvidia-uvm\n");
+    lxc.register(Registration::PreStartAlone, &stage.command(&format!("lxc {REQUEST}")));
+    let running = lxc.start();
+    assert_eq!(running.report().open("/dev/nvidia-uvm"), "ENXIO", "{}", running.story());
+    stage.bed.wait_for(&stage.gpuhook);
+}
+
 fn runc<'bed>(stage: &'bed Stage, name: &str, stages: &[&str]) -> Runc<'bed> {
     let mut runc = Runc::new(&stage.bed, name);
     runc.rootfs().first("node-check /dev/nvidia-uvm\n");

@@ -153,10 +153,16 @@ fn a_spec_that_asks_no_more_loses_what_it_was_given() {
     let host = Host::new(dir.path().to_owned(), Majors::NEW, 2);
     let mut spec = said(&host, r#"{"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]}}"#);
     assert!(spec.to_string().contains("/dev/nvidia-uvm"));
-    spec["process"]["env"] = json!(["NVIDIA_VISIBLE_DEVICES=void"]);
-    let clean = said(&host, &spec.to_string());
-    assert_eq!((&clean["linux"]["devices"], &clean["linux"]["resources"]["devices"]), (&json!([]), &json!([])));
-    assert!(!clean.to_string().contains("gpuhook"), "{clean}");
+    // For other injectors; our next edit knows what it was.
+    assert_eq!(spec["process"]["env"], json!(["NVIDIA_VISIBLE_DEVICES=void"]));
+    assert_eq!(said(&host, &spec.to_string()), spec);
+    for env in [json!([]), json!(["NVIDIA_VISIBLE_DEVICES="]), json!(["A=1"]), json!(null)] {
+        spec["process"]["env"] = env;
+        let clean = said(&host, &spec.to_string());
+        assert_eq!((&clean["linux"]["devices"], &clean["linux"]["resources"]["devices"]), (&json!([]), &json!([])));
+        assert!(!clean.to_string().contains("gpuhook"), "{clean}");
+        assert_eq!(clean["process"]["env"], spec["process"]["env"]);
+    }
 }
 
 #[test]

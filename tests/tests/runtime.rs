@@ -58,6 +58,8 @@ fn a_container_gets_its_devices_and_lives_its_life() {
     let state: Value = serde_json::from_str(&program::stdout(runc.tool(&["state", runc.id()]))).expect("a state");
     assert_eq!((&state["status"], &state["id"]), (&json!("running"), &json!(runc.id())));
     assert_eq!(running.exec(&["/bin/sh", "-c", "exit 7"]).status.code(), Some(7), "exec's exit code is the command's");
+    let said = running.exec(&["/bin/sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES"]);
+    assert_eq!(program::both(&said), "void\n", "for other injectors");
     program::stdout(runc.tool(&["kill", runc.id(), "KILL"]));
     drop(running);
     assert!(!program::output(runc.tool(&["state", runc.id()])).status.success(), "deleted");

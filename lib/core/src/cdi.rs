@@ -12,7 +12,7 @@ use crate::facts::{ContainerFacts, HostFacts};
 use crate::oci::NewHook;
 use crate::plan::{Plan, PlanError, PlannedDevice};
 use crate::quoted::Quoted;
-use crate::request::{DeviceName, DeviceSelection, Request};
+use crate::request::{DeviceName, DeviceSelection, Request, VOID};
 
 /// The kind where nobody asks for another: NVIDIA's own toolkit writes `nvidia.com/gpu`.
 pub const KIND: &str = "gpuhook.dev/gpu";
@@ -41,7 +41,7 @@ struct Device {
 #[serde(rename_all = "camelCase")]
 struct Edits {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    env: Vec<&'static str>,
+    env: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     device_nodes: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -135,7 +135,7 @@ impl CdiSpec {
         add("all".to_owned(), &all);
         let shared = Edits {
             // For other injectors: there is nothing left to do.
-            env: vec!["NVIDIA_VISIBLE_DEVICES=void"],
+            env: vec![format!("{}={}", VOID.0, VOID.1)],
             device_nodes: described(&shared),
             hooks: vec![Hook::of(hook(END, ""))],
         };

@@ -20,6 +20,7 @@ mod object;
 mod runtime_call;
 mod spec;
 mod state;
+mod void;
 
 /// A state or spec that cannot be used.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::device::{Access, ContainerPath, DeviceId, DeviceRule};
 use crate::facts::majors::{self, Majors};
 use crate::facts::{CgroupLocation, ContainerFacts, HostFacts};
-use crate::request::{DriverCapabilities, Request, VOID};
+use crate::request::{DriverCapabilities, Request};
 
 pub use self::error::PlanError;
 
@@ -182,12 +182,6 @@ impl Plan {
         values.sort();
         values.dedup();
         values
-    }
-
-    /// The variables to set in a container whose spec is edited by this plan: no other injector is to do it again. Empty
-    /// where there is nothing to do.
-    pub fn environment(&self) -> &'static [(&'static str, &'static str)] {
-        if self.is_empty() { &[] } else { &[VOID] }
     }
 
     /// The driver whose numbers these are: `driver 590.48.01`.

@@ -19,7 +19,7 @@ pub fn spawn(body: impl FnOnce()) -> SysResult<()> {
     })
 }
 
-/// The same with a guardian: a second process, which runs `bereaved` where the one of `work` ends, killed or not, before
+/// The same for work that may not miss a moment, see [`process::be_prompt`], with a guardian: a second process, which runs `bereaved` where the one of `work` ends, killed or not, before
 /// it has called what it was given. From then on nothing guards it. Only who kills both leaves nobody.
 ///
 /// # Errors
@@ -28,13 +28,18 @@ pub fn spawn_guarded(work: impl FnOnce(Settled), bereaved: impl FnOnce()) -> Sys
     stay_behind(|ready| {
         let (heard, settled) = pipe::pipe()?;
         let mut given = Some((ready, Settled(Word(settled))));
-        process::fork(|| match given.take().map(|(ready, settled)| (ready.say(), settled)) {
-            Some((Ok(()), settled)) => {
-                failpoint::reach("detached.worker").ok();
-                work(settled);
-                0
+        process::fork(|| {
+            let Some((ready, settled)) = given.take() else { return 1 };
+            failpoint::reach("detached.worker").ok();
+            // Before the manager goes on: on a busy machine the moment could pass before this process runs again.
+            if let Err(error) = process::be_prompt(true) {
+                log::debug!("work with usual priority: {error}");
             }
-            _ => 1,
+            if ready.say().is_err() {
+                return 1;
+            }
+            work(settled);
+            0
         })?;
         drop(given);
         // A bereaved guardian has a moment to catch.

@@ -79,15 +79,12 @@ impl From<SysError> for WatchError {
 
 impl Held {
     /// Waits until the process `monitor` has started a container and its first process stands at init's first
-    /// instruction.
+    /// instruction. For a process that is prompt until then: else, on a machine that is busy, init can run some
+    /// milliseconds before it is held.
     ///
     /// # Errors
     /// [`WatchError`]. A process that cannot be held is ended, since LXC can no longer be told to refuse the start.
     pub fn at_init(monitor: u32, limit: Duration) -> Result<Self, WatchError> {
-        // Without it, on a machine that is busy, init can run some milliseconds before it is held.
-        if let Err(error) = process::be_prompt(true) {
-            log::debug!("watch with usual priority: {error}");
-        }
         let held = Self::find_and_hold(monitor, limit);
         process::be_prompt(false).ok();
         held

@@ -6,7 +6,8 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::object::Object;
-use super::{OciError, Spec, parse};
+use super::spec::null_is_default;
+use super::{OciError, Spec, parse, void};
 use crate::device::{Access, DeviceId, DeviceRule};
 use crate::plan::PlannedDevice;
 
@@ -36,7 +37,7 @@ pub struct NewHook {
     pub path: String,
     /// Its arguments, with its name first.
     pub args: Vec<String>,
-    env: [&'static str; 1],
+    env: Vec<String>,
     /// After so many seconds the runtime kills it.
     pub timeout: u64,
 }
@@ -47,12 +48,23 @@ impl NewHook {
         let args = ["gpuhook", "oci", stage].map(str::to_owned).into_iter().chain(arguments.iter().cloned()).collect();
         // Without a word on the environment runc hands its own on, and an empty list is left out when podman or docker
         // write the spec anew (`omitempty`).
-        Self { stage, path: path.to_owned(), args, env: ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], timeout }
+        let env = vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned()];
+        Self { stage, path: path.to_owned(), args, env, timeout }
+    }
+
+    /// The same, keeping what the container asked with.
+    fn keeping(&self, asked: &str) -> Self {
+        let mut hook = self.clone();
+        hook.env.extend((hook.stage == START).then(|| void::kept(asked)));
+        hook
     }
 }
 
+/// The stage of the hook that looks at a start.
+const START: &str = "createRuntime";
+
 /// The stages at which hooks of ours are registered.
-const STAGES: [&str; 2] = ["createRuntime", "poststop"];
+const STAGES: [&str; 2] = [START, "poststop"];
 
 /// What marks the hook that an edit registers, apart from one that a person wrote down.
 pub const VERIFY: &str = "--verify";
@@ -65,6 +77,10 @@ impl SpecEdit<'_> {
     pub fn apply(&self, bytes: &[u8]) -> Result<Vec<u8>, OciError> {
         let mut spec: Object = parse(WHAT, bytes, Spec::LIMIT)?;
         let mut ours = Vec::new();
+        let earlier: Option<HookWords> =
+            spec.object("hooks")?.find(START, |hook: &HookWords| is_edit(START, &hook.args));
+        let kept = earlier.as_ref().and_then(|hook| void::asked(&hook.env));
+        let asked = void::tell_others(&mut spec, self.gives(), kept)?;
         spec.update("annotations", |annotations| {
             ours = numbers(annotations)?;
             match self.rules.is_empty() {
@@ -75,8 +91,10 @@ impl SpecEdit<'_> {
         })?;
         spec.update("hooks", |hooks| {
             STAGES.iter().try_for_each(|stage| {
-                let new: Vec<&NewHook> = self.hooks.iter().filter(|hook| hook.stage == *stage).collect();
-                hooks.renew(stage, &new, |hook: &HookWords| hook.is_edit(stage))
+                let ours = self.hooks.iter().filter(|hook| hook.stage == *stage);
+                let new: Vec<NewHook> =
+                    ours.map(|hook| if self.gives() { hook.keeping(&asked) } else { hook.clone() }).collect();
+                hooks.renew(stage, &new, |hook: &HookWords| is_edit(stage, &hook.args))
             })
         })?;
         spec.update("linux", |linux| {
@@ -91,6 +109,11 @@ impl SpecEdit<'_> {
         })?;
         spec.to_bytes()
     }
+
+    /// Whether the spec gets devices, and not only a hook.
+    fn gives(&self) -> bool {
+        !self.rules.is_empty()
+    }
 }
 
 /// `resources`, the new limits of a running container (`LinuxResources`), with the rules that an edit put into `spec`, the
@@ -101,7 +124,11 @@ impl SpecEdit<'_> {
 /// # Errors
 /// One of the two is not JSON, or has no object or list where it must.
 pub fn keep_rules(spec: &[u8], resources: &[u8]) -> Result<Option<Vec<u8>>, OciError> {
-    let ours = numbers(&parse::<Object<'_>>(WHAT, spec, Spec::LIMIT)?.object("annotations")?)?;
+    let spec: Object<'_> = parse(WHAT, spec, Spec::LIMIT)?;
+    let granted = spec.object("linux")?.object("resources")?.get::<Option<Vec<Rule>>>("devices")?.flatten();
+    // podman copies an image's annotations: a number that is in ours alone is no right.
+    let mut ours = numbers(&spec.object("annotations")?)?;
+    ours.retain(|id| granted.iter().flatten().any(|rule| rule.exact() == Some(*id)));
     if ours.is_empty() {
         return Ok(None);
     }
@@ -137,15 +164,16 @@ fn numbers_text(rules: &[DeviceRule]) -> String {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct HookWords {
+    #[serde(deserialize_with = "null_is_default")]
     args: Vec<String>,
+    #[serde(deserialize_with = "null_is_default")]
+    env: Vec<String>,
 }
 
-impl HookWords {
-    /// Whether an edit put it there.
-    fn is_edit(&self, stage: &str) -> bool {
-        let begins = self.args.iter().map(String::as_str).take(3).eq(["gpuhook", "oci", stage]);
-        begins && self.args.iter().any(|word| word == VERIFY)
-    }
+/// Whether an edit put a hook with the words `args` into the list of `stage`.
+pub(super) fn is_edit(stage: &str, args: &[String]) -> bool {
+    let begins = args.iter().map(String::as_str).take(3).eq(["gpuhook", "oci", stage]);
+    begins && args.iter().any(|word| word == VERIFY)
 }
 
 #[derive(Deserialize)]
@@ -164,10 +192,11 @@ impl Node {
 #[derive(Deserialize)]
 struct Rule {
     allow: bool,
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default)]
     kind: String,
-    major: Option<u32>,
-    minor: Option<u32>,
+    major: Option<i64>,
+    minor: Option<i64>,
+    #[serde(default)]
     access: String,
 }
 
@@ -175,7 +204,8 @@ impl Rule {
     /// The one device that it opens as we would.
     fn exact(&self) -> Option<DeviceId> {
         let like_ours = self.allow && self.kind == "c" && self.access == "rw";
-        like_ours.then(|| Some(DeviceId::new(self.major?, self.minor?))).flatten()
+        let number = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
+        like_ours.then(|| Some(DeviceId::new(number(self.major)?, number(self.minor)?))).flatten()
     }
 }
 
@@ -247,13 +277,13 @@ mod tests {
 
     #[test]
     fn everything_but_the_lists_that_change_stays_byte_for_byte() {
-        let text = r#"{"ociVersion":"1.0.2","x":[1.50,1e3,-0,18446744073709551616,"\u00e9\/"],"process":{"env":[ "A=1" ]},
+        let text = r#"{"ociVersion":"1.0.2","x":[1.50,1e3,-0,18446744073709551616,"\u00e9\/"],"process":{"env":[ "A=\u0031" ]},
             "linux":{"z":{"deep":[[{}]]},"resources":{"memory":{"limit":9223372036854771712},
             "devices":[{"allow":false,"access":"rwm"}]},"a":null},"hooks":{"prestart":[{"path":"/x","args":null}]},"last":{}}"#;
         let new = edited(text, 509);
         for kept in [
             r#""x":[1.50,1e3,-0,18446744073709551616,"\u00e9\/"]"#,
-            r#""process":{"env":[ "A=1" ]}"#,
+            r#""process":{"env":["A=\u0031","NVIDIA_VISIBLE_DEVICES=void"]}"#,
             r#"{"z":{"deep":[[{}]]},"#,
             r#""memory":{"limit":9223372036854771712}"#,
             r#""prestart":[{"path":"/x","args":null}]"#,
@@ -269,7 +299,8 @@ mod tests {
         let node = r#"{"path":"/dev/nvidia-uvm","type":"c","major":509,"minor":0,"fileMode":438,"uid":0,"gid":44}"#;
         assert!(new.contains(node), "{new}");
         let hook = r#"{"path":"/usr/bin/gpuhook","args":["gpuhook","oci","createRuntime","--verify"],"env":["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],"timeout":60}"#;
-        assert!(new.contains(hook), "{new}");
+        let hook = hook.replace("/bin\"]", "/bin\",\"GPUHOOK_ASKED=\"]");
+        assert!(new.contains(&hook), "{new}");
     }
 
     #[test]
@@ -304,6 +335,35 @@ mod tests {
     }
 
     #[test]
+    fn other_injectors_are_told_to_stay_away_and_what_was_asked_is_not_forgotten() {
+        for (env, shown) in [
+            (r#"["A=1","NVIDIA_VISIBLE_DEVICES=0"]"#, r#"["A=1","NVIDIA_VISIBLE_DEVICES=void"]"#),
+            (
+                r#"["NVIDIA_VISIBLE_DEVICES=1","NVIDIA_VISIBLE_DEVICES=0","B="]"#,
+                r#"["NVIDIA_VISIBLE_DEVICES=1","NVIDIA_VISIBLE_DEVICES=void","B="]"#,
+            ),
+            // Asked for by a mount, say.
+            (r#"["A=1"]"#, r#"["A=1","NVIDIA_VISIBLE_DEVICES=void"]"#),
+        ] {
+            let text = format!(r#"{{"process":{{"env":{env}}}}}"#);
+            let once = edited(&text, 509);
+            assert!(once.contains(shown), "{once}");
+            let read = |text: &str| Spec::parse(text.as_bytes()).expect("a spec").env;
+            assert_eq!(read(&once), read(&text), "a later reader sees the wish");
+            assert_eq!(edited(&once, 509), once);
+            assert!(taken_out(&once).contains(env), "{}", taken_out(&once));
+            let changed = once.replace("DEVICES=void", "DEVICES=7");
+            assert!(read(&changed).contains(&("NVIDIA_VISIBLE_DEVICES".to_owned(), "7".to_owned())));
+            assert!(taken_out(&edited(&changed, 509)).contains("DEVICES=7"), "a wish that was changed since");
+        }
+        let smuggled = r#"{"process":{"env":["NVIDIA_VISIBLE_DEVICES=void","GPUHOOK_ASKED=all"]},"annotations":{"GPUHOOK_ASKED":"all"}}"#;
+        let env = Spec::parse(smuggled.as_bytes()).expect("a spec").env;
+        assert_eq!(env[0].1, "void", "an operator's void, whatever the image says");
+        let somebody_elses = r#"{"process":{"env":["NVIDIA_VISIBLE_DEVICES=0"]}}"#;
+        assert_eq!(taken_out(somebody_elses), somebody_elses, "where we give nothing, nobody else is told to");
+    }
+
+    #[test]
     fn an_update_that_brings_rules_gets_ours_as_well() {
         let spec = edited("{}", 509);
         let kept = |resources: &str| {
@@ -318,7 +378,10 @@ mod tests {
         for quiet in [r#"{"memory":{"limit":1}}"#, r#"{"devices":[]}"#, r#"{"devices":null}"#, "{}"] {
             assert_eq!(kept(quiet), None, "{quiet}");
         }
-        assert_eq!(keep_rules(b"{}", sent.as_bytes()).expect("resources"), None, "a container without a GPU");
+        let smuggled = r#"{"annotations":{"dev.gpuhook.rules":"8:0"},"linux":{"resources":{"devices":[{"allow":true,"major":-1}]}}}"#;
+        for without in ["{}", smuggled, &taken_out(&spec)] {
+            assert_eq!(keep_rules(without.as_bytes(), sent.as_bytes()).expect("resources"), None, "{without}");
+        }
         for odd in ["", "[]", "{", r#"{"devices":7}"#] {
             assert!(keep_rules(spec.as_bytes(), odd.as_bytes()).is_err(), "{odd}");
         }

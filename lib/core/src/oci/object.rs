@@ -4,27 +4,27 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::OciError;
 
-fn not_json(source: serde_json::Error) -> OciError {
-    OciError::NotJson { what: "config.json", source }
-}
-
 /// A JSON object whose values nobody has looked into: its members in their order.
 #[derive(Default)]
 pub(super) struct Object<'a>(Vec<(String, Cow<'a, RawValue>)>);
 
 impl<'a> Object<'a> {
+    pub(super) fn not_json(source: serde_json::Error) -> OciError {
+        OciError::NotJson { what: "config.json", source }
+    }
+
     /// An object, or none where there is `null` or nothing.
     fn of(value: Option<&RawValue>) -> Result<Self, OciError> {
         let Some(value) = value else { return Ok(Self::default()) };
         let text = value.get();
-        let object: Option<Object<'_>> = serde_json::from_str(text).map_err(not_json)?;
+        let object: Option<Object<'_>> = serde_json::from_str(text).map_err(Self::not_json)?;
         let owned = object.unwrap_or_default().0.into_iter();
         Ok(Self(owned.map(|(key, value)| (key, Cow::Owned(value.into_owned()))).collect()))
     }
@@ -34,7 +34,7 @@ impl<'a> Object<'a> {
     }
 
     pub(super) fn get<T: for<'b> Deserialize<'b>>(&self, key: &str) -> Result<Option<T>, OciError> {
-        self.value(key).map(|value| serde_json::from_str(value.get()).map_err(not_json)).transpose()
+        self.value(key).map(|value| serde_json::from_str(value.get()).map_err(Self::not_json)).transpose()
     }
 
     /// The object at `key`, or one without members.
@@ -42,8 +42,14 @@ impl<'a> Object<'a> {
         Object::of(self.value(key))
     }
 
+    /// The first item of the list at `key` that `is_it` knows, of those that have the shape `T`.
+    pub(super) fn find<T: DeserializeOwned>(&self, key: &str, is_it: impl Fn(&T) -> bool) -> Option<T> {
+        let items: Vec<&RawValue> = serde_json::from_str(self.value(key)?.get()).ok()?;
+        items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).find(is_it)
+    }
+
     pub(super) fn put(&mut self, key: &str, value: &impl Serialize) -> Result<(), OciError> {
-        let value = Cow::Owned(to_raw_value(value).map_err(not_json)?);
+        let value = Cow::Owned(to_raw_value(value).map_err(Self::not_json)?);
         match self.0.iter_mut().find(|(name, _)| name == key) {
             Some((_, old)) => *old = value,
             None => self.0.push((key.to_owned(), value)),
@@ -78,7 +84,7 @@ impl<'a> Object<'a> {
         is_old: impl Fn(&T) -> bool,
     ) -> Result<(), OciError> {
         let text = self.value(key).map_or("null", RawValue::get).to_owned();
-        let items: Option<Vec<&RawValue>> = serde_json::from_str(&text).map_err(not_json)?;
+        let items: Option<Vec<&RawValue>> = serde_json::from_str(&text).map_err(Self::not_json)?;
         let old = items.unwrap_or_default();
         let mut items: Vec<Cow<'_, RawValue>> = Vec::with_capacity(old.len() + new.len());
         let stays = |item: &&RawValue| !serde_json::from_str(item.get()).is_ok_and(|item| is_old(&item));
@@ -87,13 +93,13 @@ impl<'a> Object<'a> {
             return Ok(());
         }
         for item in new {
-            items.push(Cow::Owned(to_raw_value(item).map_err(not_json)?));
+            items.push(Cow::Owned(to_raw_value(item).map_err(Self::not_json)?));
         }
         self.put(key, &items)
     }
 
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, OciError> {
-        serde_json::to_vec(self).map_err(not_json)
+        serde_json::to_vec(self).map_err(Self::not_json)
     }
 }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{OciError, parse};
+use super::edit::is_edit;
+use super::{OciError, parse, void};
 use crate::facts::IdMap;
 
 /// What `config.json` says of one container. Absent parts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
-    /// `process.env`, in its order; of two entries of one name the last counts.
+    /// `process.env`, in its order, without what an edit of ours put there; of two entries of one name the last counts.
     pub env: Vec<(String, String)>,
     /// `process.user`.
     pub user: User,
@@ -171,10 +172,14 @@ struct RawHook {
     path: String,
     #[serde(default, deserialize_with = "null_is_default")]
     args: Vec<String>,
+    #[serde(default, deserialize_with = "null_is_default")]
+    env: Vec<String>,
 }
 
 /// Go writes an empty list as `null` where a field is not marked `omitempty`.
-fn null_is_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+pub(super) fn null_is_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
@@ -199,6 +204,8 @@ impl Spec {
                 _ => return Err(OciError::BadVariable(entry)),
             }
         }
+        let earlier = raw.hooks.create_runtime.iter().find(|hook| is_edit("createRuntime", &hook.args));
+        void::as_asked(&mut env, earlier.and_then(|hook| void::asked(&hook.env)));
         let stages = [
             ("prestart", raw.hooks.prestart),
             ("createRuntime", raw.hooks.create_runtime),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! podman with gpuhook's `precreate` hook, as the README says to set it up: `hooks_dir` in containers.conf.
+//! podman with gpuhook's `precreate` hook and with gpuhook's runtime, as the README says to set them up in containers.conf.
 
 use std::fs;
 use std::path::Path;
@@ -15,6 +15,9 @@ use crate::one_gpu::{self, VARIABLE};
 use crate::{kept, lxc};
 
 const CONF: &str = "/etc/containers/containers.conf.d/gpuhook.conf";
+const HOOKS: &str = "[engine]\nhooks_dir = [\"/usr/share/gpuhook/hooks.d\"]\n";
+const RUNTIME: &str = "[engine.runtimes]\ngpuhook = [\"/usr/bin/gpuhook-runtime\"]\n";
+const GPUHOOK_CONF: &str = "/etc/gpuhook/config.toml";
 const NAME: &str = "vmt-precreate";
 const IMAGE: &str = "localhost/vmt-precreate:1";
 
@@ -23,8 +26,12 @@ struct Podman;
 
 impl Podman {
     fn configured() -> Self {
+        Self::configured_with(HOOKS)
+    }
+
+    fn configured_with(conf: &str) -> Self {
         fs::create_dir_all("/etc/containers/containers.conf.d").expect("folder of the configuration");
-        fs::write(CONF, "[engine]\nhooks_dir = [\"/usr/share/gpuhook/hooks.d\"]\n").expect("configuration");
+        fs::write(CONF, conf).expect("configuration");
         podman(&["rm", "-f", "-t", "0", NAME]);
         Self
     }
@@ -59,22 +66,26 @@ fn exec() -> Command {
 }
 
 /// What systemd and podman do to a container's unit while it runs. podman 5 hands `crun update` the device rules of the spec
-/// that podman keeps, which neither a hook nor a CDI file changes, and crun builds its filter anew from them: what then
-/// helps is in `what_podman_update_takes_from_a_hook_inject_gives_back`.
+/// that podman keeps, which neither a hook nor a CDI file changes, and crun builds its filter anew from them: with gpuhook's
+/// runtime in between ours are among them; without it,
+/// `what_podman_update_takes_from_a_hook_inject_gives_back`.
 fn change_the_unit(runtime: &str) {
     let scope = podman(&["inspect", "--format", "libpod-{{.Id}}.scope", NAME]);
     program::stdout(program::command("systemctl", &["daemon-reload"]));
     // With the cgroupfs manager there is no unit.
     let set = ["set-property", "--runtime", scope.trim(), "MemoryHigh=1G"];
     let _no_unit = program::output(program::command("systemctl", &set));
-    if runtime == "runc" {
+    if runtime != "crun" {
         program::stdout(program::command("podman", &["update", "--memory", "1g", NAME]));
     }
 }
 
 fn keeps_the_gpu(runtime: &str, manager: &str) {
+    keeps_the_gpu_with(Podman::configured(), runtime, manager);
+}
+
+fn keeps_the_gpu_with(podman: Podman, runtime: &str, manager: &str) {
     Driver::with(Majors::NEW).load().make_host_nodes();
-    let podman = Podman::configured();
     let rootfs = one_gpu::rootfs("precreate");
     Podman::run(runtime, manager, &rootfs);
     one_gpu::assert_exact(exec(), Majors::NEW);
@@ -96,6 +107,24 @@ pub(crate) fn podman_precreate_with_crun_and_systemd_keeps_the_gpu() {
 
 pub(crate) fn podman_precreate_with_runc_and_cgroupfs_keeps_the_gpu() {
     keeps_the_gpu("runc", "cgroupfs");
+}
+
+/// gpuhook's runtime in front of `runtime`, with or without the hook as well.
+fn keeps_the_gpu_behind(runtime: &str, conf: &str, manager: &str) {
+    let file = fs::read_to_string(GPUHOOK_CONF).expect("gpuhook's configuration");
+    fs::write(GPUHOOK_CONF, file.replace("#runtime = \"\"", &format!("runtime = \"/usr/bin/{runtime}\"")))
+        .expect("gpuhook's configuration");
+    keeps_the_gpu_with(Podman::configured_with(conf), "gpuhook", manager);
+    fs::write(GPUHOOK_CONF, file).expect("gpuhook's configuration");
+}
+
+pub(crate) fn podman_with_the_runtime_and_crun_keeps_the_gpu_over_an_update() {
+    keeps_the_gpu_behind("crun", RUNTIME, "systemd");
+    keeps_the_gpu_behind("crun", RUNTIME, "cgroupfs");
+}
+
+pub(crate) fn podman_with_the_runtime_and_the_hook_keeps_the_gpu_over_an_update() {
+    keeps_the_gpu_behind("crun", &format!("{HOOKS}{RUNTIME}"), "systemd");
 }
 
 /// No node of the host, no link in /dev/char: the runtime makes nodes by number, and the hook tells systemd the names.

@@ -88,6 +88,8 @@ pub(crate) const ALL: &[Test] = tests! {
         podman_precreate_with_runc_and_systemd_keeps_the_gpu
         podman_precreate_with_crun_and_systemd_keeps_the_gpu
         podman_precreate_with_runc_and_cgroupfs_keeps_the_gpu
+        podman_with_the_runtime_and_crun_keeps_the_gpu_over_an_update
+        podman_with_the_runtime_and_the_hook_keeps_the_gpu_over_an_update
         podman_precreate_needs_no_node_of_the_host
         podman_precreate_renews_the_numbers_at_a_restart
         podman_precreate_gives_one_mig_device
