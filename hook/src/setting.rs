@@ -37,6 +37,7 @@ impl Setting {
         let wanted = Wanted {
             capabilities: request.mig_config || request.mig_monitor || request.management,
             instances: request.needs_mig_devices(),
+            mig_uuids: request.names_mig_uuids(),
             nodes: request.nvswitch || request.management,
         };
         gather::host(&self.driver, wanted).map_err(Failure::could_not_look)

@@ -18,7 +18,7 @@ use gpuhook_linux::gather::{self, GatherError, Wanted};
 use gpuhook_linux::root::{Root, RootError};
 use tempfile::TempDir;
 
-const EVERYTHING: Wanted = Wanted { capabilities: true, instances: true, nodes: true };
+const EVERYTHING: Wanted = Wanted { capabilities: true, instances: true, mig_uuids: true, nodes: true };
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
@@ -342,7 +342,9 @@ fn the_fixture_host_had_other_numbers_before_its_upgrade() {
 
 #[test]
 fn nothing_below_an_empty_root_is_not_known_and_no_warning() {
-    assert_eq!(facts_of(&folder(&[])), HostFacts::default());
+    let mut facts = facts_of(&folder(&[]));
+    assert_eq!(facts.mig_uuids.problem.take().as_deref(), Some("there is no nvidia-smi-L.txt"));
+    assert_eq!(facts, HostFacts::default());
 }
 
 #[test]

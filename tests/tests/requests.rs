@@ -31,6 +31,13 @@ fn host(bed: &Bed) -> Host {
     host
 }
 
+/// What `nvidia-smi -L` says of that host.
+const LISTING: &str = "GPU 0: Stand-in GPU (not a GPU) (UUID: GPU-00000000-0000-4000-8000-000000000001)
+  MIG 1g.10gb     Device  0: (UUID: MIG-c3a95e17-6d08-5b4f-a1e2-30f7d6c5b894)
+  MIG 1g.10gb     Device  1: (UUID: MIG-5f0c1a9e-33d2-5b7a-9c6e-0d4f8e2b7a15)
+GPU 1: Stand-in GPU (not a GPU) (UUID: GPU-00000000-0000-4000-8000-000000000000)
+";
+
 /// The bed's configuration with more keys.
 fn configure(host: &Host, keys: &str) {
     host.configure(&format!("load-modules = false\n{keys}\n[verify]\nl3 = \"warn\"\nl5 = \"enforce\"\n"));
@@ -68,11 +75,16 @@ fn assert_kept_out(running: &RunningRunc<'_>, path: &str, number: (u32, u32)) {
 
 #[test]
 fn a_mig_device_is_its_gpu_and_its_two_capabilities_and_no_other() {
-    for (at, word) in
-        ["0:1", "MIG-GPU-00000000-0000-4000-8000-000000000001/14/0", "nvidia.com/gpu=0:1"].iter().enumerate()
-    {
+    let words = [
+        "0:1",
+        "MIG-GPU-00000000-0000-4000-8000-000000000001/14/0",
+        "MIG-5f0c1a9e-33d2-5b7a-9c6e-0d4f8e2b7a15",
+        "nvidia.com/gpu=0:1",
+    ];
+    for (at, word) in words.iter().enumerate() {
         let Some(bed) = Bed::pure(&format!("requests-mig-{at}")) else { return };
         let host = host(&bed);
+        host.overwrite("nvidia-smi-L.txt", LISTING);
         let caps = host.majors().caps;
         let runc = runc(&bed, &host, &[&format!("NVIDIA_VISIBLE_DEVICES={word}")]);
         let running = runc.start();
@@ -91,12 +103,18 @@ fn a_mig_device_is_its_gpu_and_its_two_capabilities_and_no_other() {
 }
 
 #[test]
-fn the_uuid_of_a_mig_device_refuses_the_start_with_the_words_that_work() {
+fn a_mig_device_that_nvidia_smi_does_not_list_refuses_the_start() {
     let Some(bed) = Bed::pure("requests-mig-uuid") else { return };
     let host = host(&bed);
-    let variable = "NVIDIA_VISIBLE_DEVICES=MIG-5f0c1a9e-33d2-5b7a-9c6e-0d4f8e2b7a15";
-    let story = runc(&bed, &host, &[variable]).try_start().expect_err("nobody knows this device");
-    assert!(story.contains("MIG-GPU-<uuid>/<gi>/<ci>"), "{story}");
+    let runc = runc(&bed, &host, &["NVIDIA_VISIBLE_DEVICES=MIG-5f0c1a9e-33d2-5b7a-9c6e-0d4f8e2b7a16"]);
+    for (listing, said) in [
+        (LISTING, "this host has MIG-c3a95e17-6d08-5b4f-a1e2-30f7d6c5b894, MIG-5f0c1a9e-33d2-5b7a-9c6e-0d4f8e2b7a15;"),
+        ("No devices were found\n", "hint: nvidia-smi -L lists them"),
+    ] {
+        host.overwrite("nvidia-smi-L.txt", listing);
+        let story = runc.try_start().map(drop).expect_err("nobody knows this device");
+        assert!(story.contains(said), "{story}");
+    }
     assert_eq!(bed.kept(), [""; 0]);
 }
 

@@ -11,6 +11,7 @@ use crate::device::{DeviceId, Minor};
 
 pub use self::majors::{MajorError, Majors};
 pub use self::mig::MigDevice;
+pub use self::mig_uuid::MigUuid;
 pub use self::support::{Version, VersionRange};
 
 /// Text of a file below `/proc/driver/nvidia/capabilities` -> a capability device.
@@ -37,6 +38,7 @@ mod listing;
 pub mod majors;
 /// Capability files of single GPUs -> their MIG devices.
 mod mig;
+mod mig_uuid;
 /// Text of `/proc/modules` and `modules.dep` -> which modules there are.
 pub mod modules;
 /// Files of `hooks.d`.
@@ -61,10 +63,21 @@ pub struct HostFacts {
     pub gpus: Vec<Gpu>,
     /// The capability files below `/proc/driver/nvidia/capabilities`, sorted by name.
     pub capabilities: Vec<Capability>,
+    /// The UUIDs of MIG devices, or why they are not known; empty where nobody asked.
+    pub mig_uuids: MigUuids,
     /// The GPU nodes in the host's `/dev`, sorted by path: compared, never a source of numbers.
     pub nodes: Vec<HostNode>,
     /// What could not be read, as sentences that name file and line. They go into the report.
     pub warnings: Vec<String>,
+}
+
+/// What `nvidia-smi -L` says of MIG devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MigUuids {
+    /// The devices that it lists.
+    pub devices: Vec<MigUuid>,
+    /// Why it could not be asked, as a sentence.
+    pub problem: Option<String>,
 }
 
 impl HostFacts {

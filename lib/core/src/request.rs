@@ -55,6 +55,12 @@ impl Request {
         }
     }
 
+    /// Whether a plan needs to know which MIG device has which UUID.
+    pub fn names_mig_uuids(&self) -> bool {
+        let is_uuid = |name: &DeviceName| matches!(name, DeviceName::Mig(MigName::Uuid(_)));
+        matches!(&self.devices, DeviceSelection::List(names) if names.iter().any(is_uuid))
+    }
+
     /// Whether gpuhook has nothing to do for this container, whatever else was asked.
     pub fn is_nothing(&self) -> bool {
         self.devices == DeviceSelection::Nothing

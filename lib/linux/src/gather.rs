@@ -6,10 +6,11 @@ use std::error::Error;
 use std::fmt;
 
 use gpuhook_core::facts::{
-    Capability, CgroupLocation, ContainerFacts, Driver, Gpu, HostFacts, HostNode, IdMap, Majors, Malformed, NodeKind,
-    Params, PciAddress,
+    Capability, CgroupLocation, ContainerFacts, Driver, Gpu, HostFacts, HostNode, IdMap, Majors, Malformed, MigUuid,
+    MigUuids, NodeKind, Params, PciAddress,
 };
 
+use crate::nvidia_smi;
 use crate::root::{Root, RootError};
 use crate::sys::mount::{self, Follow};
 use crate::sys::open::{Entry, EntryKind};
@@ -27,9 +28,14 @@ pub struct Wanted {
     pub capabilities: bool,
     /// Those of single GPUs, `gpu0/mig/gi1`, of which there can be hundreds.
     pub instances: bool,
+    /// Which MIG device has which UUID: the one fact that takes a program, and a second or more.
+    pub mig_uuids: bool,
     /// The nodes in the host's `/dev`.
     pub nodes: bool,
 }
+
+/// Where another machine's `nvidia-smi -L` is.
+const LISTING: &str = "nvidia-smi-L.txt";
 
 /// Channel nodes beyond this many are not looked at: a driver registers 2048 by default, and nodes are only compared.
 const CHANNELS_MAX: usize = 64;
@@ -69,6 +75,9 @@ pub fn host(root: &Root, wanted: Wanted) -> Result<HostFacts, GatherError> {
             }
             facts.capabilities.sort_by(|a, b| a.name.cmp(&b.name));
         }
+    }
+    if wanted.mig_uuids {
+        facts.mig_uuids = warnings.mig_uuids(root)?;
     }
     if wanted.nodes {
         facts.nodes = warnings.nodes(root)?;
@@ -185,6 +194,18 @@ impl Warnings {
             self.capabilities(&directory, entry, format!("{path}/{}", entry.name), depth - 1, found)?;
         }
         Ok(())
+    }
+
+    /// Of this machine by its program, of another by what that printed there: `nvidia-smi-L.txt`.
+    fn mig_uuids(&mut self, root: &Root) -> Result<MigUuids, GatherError> {
+        let listing = match root.is_live() {
+            true => nvidia_smi::list(),
+            false => self.text(root, LISTING)?.ok_or_else(|| format!("there is no {LISTING}")),
+        };
+        Ok(match listing {
+            Ok(text) => MigUuids { devices: MigUuid::parse_listing(&text), problem: None },
+            Err(problem) => MigUuids { devices: Vec::new(), problem: Some(problem) },
+        })
     }
 
     fn nodes(&mut self, root: &Root) -> Result<Vec<HostNode>, GatherError> {

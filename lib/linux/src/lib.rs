@@ -7,6 +7,8 @@
 pub mod apply;
 /// A container's cgroup as directory descriptors.
 pub mod cgroup;
+/// Programs of the host, run for a bounded time.
+mod command;
 /// A container's config, changed in one step.
 pub mod config_file;
 /// Children that outlive this process.
@@ -33,6 +35,8 @@ pub mod lxc;
 pub mod modules;
 /// The host's own nodes.
 pub mod nodes;
+/// Which MIG device has which UUID.
+pub mod nvidia_smi;
 /// The OCI runtime behind the wrapper.
 pub mod oci_runtime;
 /// The opens and the cuInit from inside a container.

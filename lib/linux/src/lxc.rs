@@ -7,14 +7,12 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use gpuhook_core::container_id::ContainerId;
 use gpuhook_core::device::DeviceRule;
 
-use crate::failpoint;
-use crate::sys::{ns, pipe};
+use crate::{command as host_command, failpoint};
 
 /// One LXC container and the directory under which its monitor listens.
 #[derive(Clone, Debug)]
@@ -157,22 +155,9 @@ impl LxcContainer {
     /// A command that has not ended after `limit` is killed: a monitor that is in a hook answers nobody, and its
     /// post-stop may wait for the lock that our caller holds.
     fn run_within(&self, limit: Duration, command: &'static str, arguments: &[&str]) -> Result<String, LxcError> {
-        let mut call = Command::new(program(command));
-        call.args(["-P", &self.lxcpath, "-n", self.name.as_str()]).args(arguments);
-        let not_started = |source| LxcError::NotStarted { command, source };
-        let mut child = call
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(not_started)?;
-        let ended = ns::pidfd_open(child.id()).and_then(|pidfd| pipe::wait_one(pidfd, limit));
-        if !matches!(ended, Ok(true)) {
-            child.kill().map_err(not_started)?;
-        }
-        let output = child.wait_with_output().map_err(not_started)?;
+        let all = [&["-P", &self.lxcpath, "-n", self.name.as_str()], arguments].concat();
+        let output = host_command::run(&program(command), &all, limit)
+            .map_err(|source| LxcError::NotStarted { command, source })?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => Err(LxcError::Failed {

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loads the driver's modules on the host, before a container needs their numbers.
 
-use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::command;
+
+/// The driver's first module brings the GPUs up, which takes seconds for each.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What `modprobe` said of each module; empty where all are loaded now.
 ///
@@ -14,13 +19,7 @@ pub fn load(modules: &[&str]) -> Vec<String> {
 fn load_one(module: &str) -> Result<(), String> {
     let program = ["/sbin/modprobe", "/usr/sbin/modprobe"].into_iter().find(|path| std::path::Path::new(path).exists());
     let program = program.ok_or("no modprobe on this host; hint: install the package kmod")?;
-    let output = Command::new(program)
-        .arg(module)
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| error.to_string())?;
+    let output = command::run(program, &[module], LIMIT).map_err(|error| error.to_string())?;
     match output.status.success() {
         true => Ok(()),
         false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::device::{Access, ContainerPath, DeviceId, Major, Minor};
 use crate::facts::majors::{self, Majors};
-use crate::facts::{Capability, ContainerFacts, Gpu, HostFacts, IdMap, MigDevice, NodeKind};
+use crate::facts::{Capability, ContainerFacts, Gpu, HostFacts, IdMap, MigDevice, MigUuid, NodeKind};
 use crate::request::{DeviceName, DeviceSelection, DriverCapabilities, MigName, Request};
 
 use super::{PlanError, PlannedDevice};
@@ -117,7 +117,7 @@ impl<'a> Chosen<'a> {
     /// The MIG device of that name, with its GPU.
     fn mig_device(&self, visible: &[&'a Gpu], name: &MigName) -> Result<(&'a Gpu, Option<MigDevice<'a>>), PlanError> {
         let gpu = match name {
-            MigName::Uuid(_) => return Err(PlanError::MigUuid(name.to_string())),
+            MigName::Uuid(uuid) => return self.mig_device(visible, &self.position_of(uuid)?),
             MigName::Instances { gpu, .. } => find(visible, &DeviceName::Uuid(gpu.clone()))?,
             MigName::Position { gpu, .. } => find(visible, gpu)?,
         };
@@ -138,6 +138,21 @@ impl<'a> Chosen<'a> {
                 });
                 Err(PlanError::NoMigDevice { asked: name.to_string(), gpu: index, exist: exist.collect() })
             }
+        }
+    }
+
+    /// Where the MIG device with that UUID is.
+    fn position_of(&self, uuid: &str) -> Result<MigName, PlanError> {
+        let known = &self.host.mig_uuids;
+        match known.devices.iter().find(|device| device.uuid.eq_ignore_ascii_case(uuid)) {
+            Some(MigUuid { gpu, position, .. }) => {
+                Ok(MigName::Position { gpu: Box::new(DeviceName::Uuid(gpu.clone())), position: *position })
+            }
+            None => Err(PlanError::NoMigUuid {
+                asked: uuid.to_owned(),
+                exist: known.devices.iter().map(|device| device.uuid.clone()).collect(),
+                problem: known.problem.clone(),
+            }),
         }
     }
 

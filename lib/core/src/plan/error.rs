@@ -30,8 +30,15 @@ pub enum PlanError {
         /// The GPUs that it fits.
         matches: Vec<String>,
     },
-    /// Nothing in the driver's files tells which MIG device has this UUID.
-    MigUuid(String),
+    /// No MIG device is known by this UUID.
+    NoMigUuid {
+        /// The UUID, as asked.
+        asked: String,
+        /// The UUIDs that are known.
+        exist: Vec<String>,
+        /// Why none could be.
+        problem: Option<String>,
+    },
     /// The GPU has no such MIG device.
     NoMigDevice {
         /// The name, as asked.
@@ -85,10 +92,18 @@ impl fmt::Display for PlanError {
             Self::AmbiguousGpu { asked, matches } => {
                 write!(f, "{asked} is the beginning of more than one UUID: {}; hint: write more of it", list(matches))
             }
-            Self::MigUuid(word) => write!(
+            Self::NoMigUuid { asked, problem: Some(problem), .. } => write!(
                 f,
-                "MIG device {word}: only NVIDIA's NVML tells which device has a UUID, the kernel does not; hint: write it \
-                 as GPU:POSITION (0:1) or as MIG-GPU-<uuid>/<gi>/<ci>; nvidia-smi -L and nvidia-smi show these numbers"
+                "MIG device {}: only nvidia-smi tells which one has this UUID, the kernel does not: {problem}; hint: write \
+                 it as GPU:POSITION (0:1) or as MIG-GPU-<uuid>/<gi>/<ci>, which need no nvidia-smi",
+                Quoted(asked)
+            ),
+            Self::NoMigUuid { asked, exist, .. } => write!(
+                f,
+                "no MIG device has the UUID {} now; this host has {}; hint: nvidia-smi -L lists them, and a device that is \
+                 made anew can get another",
+                Quoted(asked),
+                list(exist)
             ),
             Self::NoMigDevice { asked, gpu, exist } => write!(
                 f,

@@ -37,14 +37,17 @@ impl Podman {
     }
 
     fn run(runtime: &str, manager: &str, rootfs: &Rootfs) {
-        Self::run_with(runtime, manager, rootfs, VARIABLE);
+        Self::run_with(runtime, manager, rootfs, &[VARIABLE]);
     }
 
-    fn run_with(runtime: &str, manager: &str, rootfs: &Rootfs, variable: &str) {
+    fn run_with(runtime: &str, manager: &str, rootfs: &Rootfs, variables: &[&str]) {
         let mut run =
             program::command("podman", &["--runtime", runtime, "--cgroup-manager", manager, "run", "--detach"]);
         run.args(["--name", NAME, "--network", "none", "--cap-add", "MKNOD", "--security-opt", "seccomp=unconfined"]);
-        run.args(["--env", variable, "--rootfs"]).arg(rootfs.dir()).arg("/sbin/init");
+        for variable in variables {
+            run.args(["--env", variable]);
+        }
+        run.arg("--rootfs").arg(rootfs.dir()).arg("/sbin/init");
         let output = program::output(run);
         assert!(output.status.success(), "{}\n{}", program::both(&output), lxc::journal());
     }
@@ -111,11 +114,8 @@ pub(crate) fn podman_precreate_with_runc_and_cgroupfs_keeps_the_gpu() {
 
 /// gpuhook's runtime in front of `runtime`, with or without the hook as well.
 fn keeps_the_gpu_behind(runtime: &str, conf: &str, manager: &str) {
-    let file = fs::read_to_string(GPUHOOK_CONF).expect("gpuhook's configuration");
-    fs::write(GPUHOOK_CONF, file.replace("#runtime = \"\"", &format!("runtime = \"/usr/bin/{runtime}\"")))
-        .expect("gpuhook's configuration");
+    let _behind = Configured::with(&format!("runtime = \"/usr/bin/{runtime}\""));
     keeps_the_gpu_with(Podman::configured_with(conf), "gpuhook", manager);
-    fs::write(GPUHOOK_CONF, file).expect("gpuhook's configuration");
 }
 
 pub(crate) fn podman_with_the_runtime_and_crun_keeps_the_gpu_over_an_update() {
@@ -151,13 +151,88 @@ pub(crate) fn podman_precreate_renews_the_numbers_at_a_restart() {
     one_gpu::assert_exact(exec(), Majors::NEXT);
 }
 
+/// gpuhook's configuration with more keys, until this is dropped.
+struct Configured(String);
+
+impl Configured {
+    fn with(keys: &str) -> Self {
+        let file = fs::read_to_string(GPUHOOK_CONF).expect("gpuhook's configuration");
+        fs::write(GPUHOOK_CONF, format!("{keys}\n{file}")).expect("gpuhook's configuration");
+        Self(file)
+    }
+}
+
+impl Drop for Configured {
+    fn drop(&mut self) {
+        fs::write(GPUHOOK_CONF, &self.0).expect("gpuhook's configuration");
+    }
+}
+
+/// The channels that were asked for, by their names and the driver's number, and only where the operator said yes.
+pub(crate) fn podman_precreate_gives_imex_channels() {
+    Driver::with(Majors::NEW).load().make_host_nodes();
+    let asking = [VARIABLE, "NVIDIA_IMEX_CHANNELS=0,2047"];
+    let channel = |number: u32| format!("/dev/nvidia-caps-imex-channels/channel{number}");
+    let opened = |number: u32| {
+        let mut check = exec();
+        check.args(["/bin/node-check", &channel(number)]);
+        Inside(program::both(&program::output(check))).open(&channel(number))
+    };
+    let rootfs = one_gpu::rootfs("precreate");
+    {
+        let _podman = Podman::configured();
+        Podman::run_with("crun", "systemd", &rootfs, &asking);
+        assert_eq!([0, 2047].map(opened), ["ENOENT", "ENOENT"], "the operator has not said yes\n{}", lxc::journal());
+    }
+    let _yes = Configured::with("unprivileged-may-ask = [\"imex-channels\"]");
+    let _podman = Podman::configured();
+    Podman::run_with("crun", "systemd", &rootfs, &asking);
+    kept::wait_for_gpuhook();
+    program::stdout(program::command("systemctl", &["daemon-reload"]));
+    assert_eq!([0, 1, 2047].map(opened), ["OK", "ENOENT", "OK"], "{}", lxc::journal());
+}
+
+const NVIDIA_SMI: &str = "/usr/local/bin/nvidia-smi";
+
+/// A stand-in for nvidia-smi, which says of MIG devices what the real one would say; their UUIDs by GPU and position.
+fn write_nvidia_smi(instances: u32) {
+    let mut gpus: Vec<_> = fs::read_dir("/proc/driver/nvidia/gpus").expect("GPUs").flatten().collect();
+    gpus.sort_by_key(|gpu| gpu.file_name());
+    let mut listing = String::new();
+    for (index, gpu) in gpus.iter().enumerate() {
+        let information = fs::read_to_string(gpu.path().join("information")).expect("a GPU");
+        let uuid = information.lines().find_map(|line| line.strip_prefix("GPU UUID:")).expect("a UUID").trim();
+        listing += &format!("GPU {index}: Stand-in GPU (not a GPU) (UUID: {uuid})\n");
+        for at in 0..instances {
+            listing += &format!("  MIG 1g.10gb     Device  {at}: (UUID: {})\n", mig_uuid(index, at));
+        }
+    }
+    let script = format!("#!/bin/sh\n[ \"$*\" = -L ] || exit 6\ncat <<'END'\n{listing}END\n");
+    fs::write(NVIDIA_SMI, script).expect("stand-in for nvidia-smi");
+    program::stdout(program::command("chmod", &["755", NVIDIA_SMI]));
+}
+
+fn mig_uuid(gpu: usize, at: u32) -> String {
+    format!("MIG-00000000-0000-5000-8000-0000000000{gpu}{at}")
+}
+
 /// A MIG device is its GPU, and the access to its GPU instance and to its compute instance alone.
 pub(crate) fn podman_precreate_gives_one_mig_device() {
+    gives_the_first_mig_device_of_gpu_1("1:0");
+}
+
+pub(crate) fn podman_precreate_gives_the_mig_device_of_a_uuid() {
+    gives_the_first_mig_device_of_gpu_1(&mig_uuid(1, 0));
+}
+
+fn gives_the_first_mig_device_of_gpu_1(name: &str) {
     // Minors run against the bus order, and the GPU with minor 0 has the instances.
     Driver { majors: Majors::NEW, gpus: 2, options: "mig=2" }.load().make_host_nodes();
     let _podman = Podman::configured();
     let rootfs = one_gpu::rootfs("precreate");
-    Podman::run_with("crun", "systemd", &rootfs, "NVIDIA_VISIBLE_DEVICES=1:0");
+    write_nvidia_smi(2);
+    Podman::run_with("crun", "systemd", &rootfs, &[&format!("NVIDIA_VISIBLE_DEVICES={name}")]);
+    fs::remove_file(NVIDIA_SMI).expect("the stand-in");
     let instances = Path::new("/proc/driver/nvidia/capabilities/gpu0/mig");
     let mut gpu_instances: Vec<_> = fs::read_dir(instances).expect("instances").flatten().collect();
     gpu_instances.sort_by_key(|entry| entry.file_name());

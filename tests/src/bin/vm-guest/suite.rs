@@ -93,6 +93,8 @@ pub(crate) const ALL: &[Test] = tests! {
         podman_precreate_needs_no_node_of_the_host
         podman_precreate_renews_the_numbers_at_a_restart
         podman_precreate_gives_one_mig_device
+        podman_precreate_gives_the_mig_device_of_a_uuid
+        podman_precreate_gives_imex_channels
         podman_precreate_rootless
         podman_play_kube_gets_the_gpu_and_podman_build_is_left_alone;
     First docker
