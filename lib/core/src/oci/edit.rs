@@ -189,14 +189,14 @@ impl Node {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Rule {
     allow: bool,
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type")]
     kind: String,
     major: Option<i64>,
     minor: Option<i64>,
-    #[serde(default)]
     access: String,
 }
 
@@ -378,7 +378,7 @@ mod tests {
         for quiet in [r#"{"memory":{"limit":1}}"#, r#"{"devices":[]}"#, r#"{"devices":null}"#, "{}"] {
             assert_eq!(kept(quiet), None, "{quiet}");
         }
-        let smuggled = r#"{"annotations":{"dev.gpuhook.rules":"8:0"},"linux":{"resources":{"devices":[{"allow":true,"major":-1}]}}}"#;
+        let smuggled = r#"{"annotations":{"dev.gpuhook.rules":"8:0"},"linux":{"resources":{"devices":[{"allow":true,"major":-1},{}]}}}"#;
         for without in ["{}", smuggled, &taken_out(&spec)] {
             assert_eq!(keep_rules(without.as_bytes(), sent.as_bytes()).expect("resources"), None, "{without}");
         }
