@@ -276,7 +276,7 @@ pub(crate) fn podman_precreate_rootless() {
     assert!(driver::opens().contains_key(&("nvidia-uvm".to_owned(), 0)));
 }
 
-pub(crate) fn podman_play_kube_gets_the_gpu_and_podman_build_is_left_alone() {
+pub(crate) fn podman_play_kube_gets_the_gpu_and_builds_are_left_alone() {
     Driver::with(Majors::NEW).load().make_host_nodes();
     let _podman = Podman::configured();
     let rootfs = one_gpu::rootfs("precreate");
@@ -285,10 +285,18 @@ pub(crate) fn podman_play_kube_gets_the_gpu_and_podman_build_is_left_alone() {
     fs::create_dir_all(&dir).expect("a folder");
     fs::write(dir.join("Containerfile"), format!("FROM {IMAGE}\nRUN /bin/true\nRUN [ ! -e /dev/nvidiactl ]\n"))
         .expect("file");
-    let mut build = program::command("podman", &["build", "--network", "none", "--security-opt", "seccomp=unconfined"]);
-    build.arg(&dir);
-    let built = program::output(build);
-    assert!(built.status.success(), "{}", program::both(&built));
+    for engine in ["podman", "buildah"] {
+        let mut build =
+            program::command(engine, &["build", "--network", "none", "--security-opt", "seccomp=unconfined"]);
+        build.arg(&dir);
+        let built = program::output(build);
+        assert!(built.status.success(), "{engine}: {}", program::both(&built));
+    }
+    let working = program::stdout(program::command("buildah", &["from", IMAGE]));
+    let look = ["run", "--network", "none", working.trim(), "/bin/sh", "-c", "[ ! -e /dev/nvidiactl ]"];
+    let looked = program::output(program::command("buildah", &look));
+    program::stdout(program::command("buildah", &["rm", working.trim()]));
+    assert!(looked.status.success(), "{}", program::both(&looked));
 
     let pod = format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: vmt-pod\nspec:\n  hostNetwork: true\n  containers:\n  - name: c\n    \

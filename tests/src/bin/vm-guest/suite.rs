@@ -96,7 +96,7 @@ pub(crate) const ALL: &[Test] = tests! {
         podman_precreate_gives_the_mig_device_of_a_uuid
         podman_precreate_gives_imex_channels
         podman_precreate_rootless
-        podman_play_kube_gets_the_gpu_and_podman_build_is_left_alone;
+        podman_play_kube_gets_the_gpu_and_builds_are_left_alone;
     First docker
         docker_with_the_runtime_keeps_the_gpu
         docker_renews_the_numbers_at_a_restart
