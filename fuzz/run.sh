@@ -33,7 +33,7 @@ fuzz() {
     local log="target/$1.log"
     seed "$1"
     mkdir -p "artifacts/$1"
-    if ! "target/$host/release/$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 \
+    if ! "target/$host/release/$1" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -max_len=16384 \
         -print_final_stats=1 -artifact_prefix="artifacts/$1/" "corpus/$1" >"$log" 2>&1; then
         tail -n 40 "$log" >&2
         echo "$1: a crash; fuzz/artifacts/$1 has the input" >&2
