@@ -52,13 +52,19 @@ impl NewHook {
         Self { stage, path: path.to_owned(), args, env, timeout }
     }
 
-    /// The same, keeping what the container asked with.
-    fn keeping(&self, asked: &str) -> Self {
+    /// The same, keeping what the container asked with and which rules it got.
+    fn keeping(&self, asked: &str, rules: &[DeviceRule]) -> Self {
         let mut hook = self.clone();
-        hook.env.extend((hook.stage == START).then(|| void::kept(asked)));
+        if hook.stage == START {
+            hook.env.extend([void::kept(asked), format!("{GIVEN}={}", numbers_text(rules))]);
+        }
         hook
     }
 }
+
+/// The variable of our hook that says which rules are ours, as [`RULES`] does: of an annotation nobody knows whether the
+/// image brought it along, and podman's update takes the rules out of the bundle before it calls the runtime.
+const GIVEN: &str = "GPUHOOK_RULES";
 
 /// The stage of the hook that looks at a start.
 const START: &str = "createRuntime";
@@ -77,12 +83,11 @@ impl SpecEdit<'_> {
     pub fn apply(&self, bytes: &[u8]) -> Result<Vec<u8>, OciError> {
         let mut spec: Object = parse(WHAT, bytes, Spec::LIMIT)?;
         let mut ours = Vec::new();
-        let earlier: Option<HookWords> =
-            spec.object("hooks")?.find(START, |hook: &HookWords| is_edit(START, &hook.args));
+        let earlier = registered(&spec)?;
         let kept = earlier.as_ref().and_then(|hook| void::asked(&hook.env));
         let asked = void::tell_others(&mut spec, self.gives(), kept)?;
         spec.update("annotations", |annotations| {
-            ours = numbers(annotations)?;
+            ours = annotations.get::<String>(RULES)?.map(|text| numbers(&text)).unwrap_or_default();
             match self.rules.is_empty() {
                 true => annotations.remove(RULES),
                 false => annotations.put(RULES, &numbers_text(self.rules))?,
@@ -92,8 +97,9 @@ impl SpecEdit<'_> {
         spec.update("hooks", |hooks| {
             STAGES.iter().try_for_each(|stage| {
                 let ours = self.hooks.iter().filter(|hook| hook.stage == *stage);
-                let new: Vec<NewHook> =
-                    ours.map(|hook| if self.gives() { hook.keeping(&asked) } else { hook.clone() }).collect();
+                let new: Vec<NewHook> = ours
+                    .map(|hook| if self.gives() { hook.keeping(&asked, self.rules) } else { hook.clone() })
+                    .collect();
                 hooks.renew(stage, &new, |hook: &HookWords| is_edit(stage, &hook.args))
             })
         })?;
@@ -125,10 +131,9 @@ impl SpecEdit<'_> {
 /// One of the two is not JSON, or has no object or list where it must.
 pub fn keep_rules(spec: &[u8], resources: &[u8]) -> Result<Option<Vec<u8>>, OciError> {
     let spec: Object<'_> = parse(WHAT, spec, Spec::LIMIT)?;
-    let granted = spec.object("linux")?.object("resources")?.get::<Option<Vec<Rule>>>("devices")?.flatten();
-    // podman copies an image's annotations: a number that is in ours alone is no right.
-    let mut ours = numbers(&spec.object("annotations")?)?;
-    ours.retain(|id| granted.iter().flatten().any(|rule| rule.exact() == Some(*id)));
+    let hook = registered(&spec)?;
+    let given = hook.iter().flat_map(|hook| &hook.env).find_map(|entry| entry.strip_prefix(GIVEN)?.strip_prefix('='));
+    let ours = given.map(numbers).unwrap_or_default();
     if ours.is_empty() {
         return Ok(None);
     }
@@ -146,14 +151,18 @@ pub fn keep_rules(spec: &[u8], resources: &[u8]) -> Result<Option<Vec<u8>>, OciE
 /// How messages call the file.
 const WHAT: &str = "config.json";
 
+/// The hook that an earlier edit registered.
+fn registered(spec: &Object<'_>) -> Result<Option<HookWords>, OciError> {
+    Ok(spec.object("hooks")?.find(START, |hook: &HookWords| is_edit(START, &hook.args)))
+}
+
 /// The numbers that an earlier edit opened.
-fn numbers(annotations: &Object<'_>) -> Result<Vec<DeviceId>, OciError> {
+fn numbers(text: &str) -> Vec<DeviceId> {
     let number = |word: &str| {
         let (major, minor) = word.split_once(':')?;
         Some(DeviceId::new(major.parse().ok()?, minor.parse().ok()?))
     };
-    let text = annotations.get::<String>(RULES)?.unwrap_or_default();
-    Ok(text.split(' ').filter_map(number).collect())
+    text.split(' ').filter_map(number).collect()
 }
 
 fn numbers_text(rules: &[DeviceRule]) -> String {
@@ -299,7 +308,7 @@ mod tests {
         let node = r#"{"path":"/dev/nvidia-uvm","type":"c","major":509,"minor":0,"fileMode":438,"uid":0,"gid":44}"#;
         assert!(new.contains(node), "{new}");
         let hook = r#"{"path":"/usr/bin/gpuhook","args":["gpuhook","oci","createRuntime","--verify"],"env":["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],"timeout":60}"#;
-        let hook = hook.replace("/bin\"]", "/bin\",\"GPUHOOK_ASKED=\"]");
+        let hook = hook.replace("/bin\"]", "/bin\",\"GPUHOOK_ASKED=\",\"GPUHOOK_RULES=195:255 509:0\"]");
         assert!(new.contains(&hook), "{new}");
     }
 
@@ -366,6 +375,9 @@ mod tests {
     #[test]
     fn an_update_that_brings_rules_gets_ours_as_well() {
         let spec = edited("{}", 509);
+        // What podman has made of the bundle when it calls the runtime.
+        let spec = spec.replace(r#""resources":{"devices":["#, r#""resources":{"devices":[],"x":["#);
+        assert!(spec.contains(r#""devices":[],"x":[{"#), "{spec}");
         let kept = |resources: &str| {
             let bytes = keep_rules(spec.as_bytes(), resources.as_bytes()).expect("resources");
             bytes.map(|bytes| String::from_utf8(bytes).expect("UTF-8"))
