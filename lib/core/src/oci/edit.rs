@@ -11,10 +11,6 @@ use super::{OciError, Spec, parse, void};
 use crate::device::{Access, DeviceId, DeviceRule};
 use crate::plan::PlannedDevice;
 
-/// The annotation that says which rules of a spec are ours, so that a later edit can renew them:
-/// `195:255 195:0 509:0`.
-pub(super) const RULES: &str = "dev.gpuhook.rules";
-
 /// What a spec gets. Whatever an earlier edit put there goes first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecEdit<'a> {
@@ -62,9 +58,19 @@ impl NewHook {
     }
 }
 
-/// The variable of our hook that says which rules are ours, as [`RULES`] does: of an annotation nobody knows whether the
-/// image brought it along, and podman's update takes the rules out of the bundle before it calls the runtime.
+/// The variable of our hook that says which rules of a spec are ours, so that a later edit can renew them:
+/// `195:255 195:0 509:0`. No image can bring a hook along, as it can an annotation.
 const GIVEN: &str = "GPUHOOK_RULES";
+
+/// The rules that a hook with the environment `env` names.
+pub(super) fn given(env: &[String]) -> Option<Vec<DeviceId>> {
+    let text = env.iter().find_map(|entry| entry.strip_prefix(GIVEN)?.strip_prefix('='))?;
+    let number = |word: &str| {
+        let (major, minor) = word.split_once(':')?;
+        Some(DeviceId::new(major.parse().ok()?, minor.parse().ok()?))
+    };
+    Some(text.split(' ').filter_map(number).collect())
+}
 
 /// The stage of the hook that looks at a start.
 const START: &str = "createRuntime";
@@ -82,18 +88,10 @@ impl SpecEdit<'_> {
     /// As [`Spec::parse`], or where a list that changes is none.
     pub fn apply(&self, bytes: &[u8]) -> Result<Vec<u8>, OciError> {
         let mut spec: Object = parse(WHAT, bytes, Spec::LIMIT)?;
-        let mut ours = Vec::new();
         let earlier = registered(&spec)?;
+        let ours = earlier.as_ref().and_then(|hook| given(&hook.env)).unwrap_or_default();
         let kept = earlier.as_ref().and_then(|hook| void::asked(&hook.env));
         let asked = void::tell_others(&mut spec, self.gives(), kept)?;
-        spec.update("annotations", |annotations| {
-            ours = annotations.get::<String>(RULES)?.map(|text| numbers(&text)).unwrap_or_default();
-            match self.rules.is_empty() {
-                true => annotations.remove(RULES),
-                false => annotations.put(RULES, &numbers_text(self.rules))?,
-            }
-            Ok(())
-        })?;
         spec.update("hooks", |hooks| {
             STAGES.iter().try_for_each(|stage| {
                 let ours = self.hooks.iter().filter(|hook| hook.stage == *stage);
@@ -131,9 +129,7 @@ impl SpecEdit<'_> {
 /// One of the two is not JSON, or has no object or list where it must.
 pub fn keep_rules(spec: &[u8], resources: &[u8]) -> Result<Option<Vec<u8>>, OciError> {
     let spec: Object<'_> = parse(WHAT, spec, Spec::LIMIT)?;
-    let hook = registered(&spec)?;
-    let given = hook.iter().flat_map(|hook| &hook.env).find_map(|entry| entry.strip_prefix(GIVEN)?.strip_prefix('='));
-    let ours = given.map(numbers).unwrap_or_default();
+    let ours = registered(&spec)?.and_then(|hook| given(&hook.env)).unwrap_or_default();
     if ours.is_empty() {
         return Ok(None);
     }
@@ -154,15 +150,6 @@ const WHAT: &str = "config.json";
 /// The hook that an earlier edit registered.
 fn registered(spec: &Object<'_>) -> Result<Option<HookWords>, OciError> {
     Ok(spec.object("hooks")?.find(START, |hook: &HookWords| is_edit(START, &hook.args)))
-}
-
-/// The numbers that an earlier edit opened.
-fn numbers(text: &str) -> Vec<DeviceId> {
-    let number = |word: &str| {
-        let (major, minor) = word.split_once(':')?;
-        Some(DeviceId::new(major.parse().ok()?, minor.parse().ok()?))
-    };
-    text.split(' ').filter_map(number).collect()
 }
 
 fn numbers_text(rules: &[DeviceRule]) -> String {
@@ -390,7 +377,7 @@ mod tests {
         for quiet in [r#"{"memory":{"limit":1}}"#, r#"{"devices":[]}"#, r#"{"devices":null}"#, "{}"] {
             assert_eq!(kept(quiet), None, "{quiet}");
         }
-        let smuggled = r#"{"annotations":{"dev.gpuhook.rules":"8:0"},"linux":{"resources":{"devices":[{"allow":true,"major":-1},{}]}}}"#;
+        let smuggled = r#"{"annotations":{"GPUHOOK_RULES":"8:0"},"process":{"env":["GPUHOOK_RULES=8:0"]},"linux":{"resources":{"devices":[{"allow":true,"major":-1},{}]}}}"#;
         for without in ["{}", smuggled, &taken_out(&spec)] {
             assert_eq!(keep_rules(without.as_bytes(), sent.as_bytes()).expect("resources"), None, "{without}");
         }
@@ -406,7 +393,6 @@ mod tests {
             r#"{"linux":{"devices":{}}}"#,
             r#"{"linux":{"resources":{"devices":"all"}}}"#,
             r#"{"hooks":{"poststop":7}}"#,
-            r#"{"annotations":{"dev.gpuhook.rules":[]}}"#,
             "[]",
             "{",
             "",

@@ -57,10 +57,6 @@ impl<'a> Object<'a> {
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, key: &str) {
-        self.0.retain(|(name, _)| name != key);
-    }
-
     /// Changes the object at `key`. Where there was none and nothing was put into it, there still is none.
     pub(super) fn update(
         &mut self,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::edit::is_edit;
+use super::edit::{given, is_edit};
 use super::{OciError, parse, void};
 use crate::facts::IdMap;
 
@@ -36,6 +36,7 @@ pub struct Spec {
     pub device_paths: Vec<String>,
     /// The hooks that run before the container's program: stage by stage, each in its order.
     pub hooks: Vec<Hook>,
+    edited: bool,
 }
 
 /// Who the container's program is, in its own user namespace.
@@ -206,12 +207,14 @@ impl Spec {
         }
         let earlier = raw.hooks.create_runtime.iter().find(|hook| is_edit("createRuntime", &hook.args));
         void::as_asked(&mut env, earlier.and_then(|hook| void::asked(&hook.env)));
+        let edited = earlier.is_some_and(|hook| given(&hook.env).is_some());
         let stages = [
             ("prestart", raw.hooks.prestart),
             ("createRuntime", raw.hooks.create_runtime),
             ("createContainer", raw.hooks.create_container),
         ];
         Ok(Self {
+            edited,
             env,
             user: raw.process.user,
             root: raw.root,
@@ -252,7 +255,7 @@ impl Spec {
 
     /// Whether it has devices that an edit of ours put there.
     pub fn is_edited(&self) -> bool {
-        self.annotations.contains_key(super::edit::RULES)
+        self.edited
     }
 
     /// Whether the container has a user namespace of its own, so that its runtime makes no nodes: it binds the host's.
