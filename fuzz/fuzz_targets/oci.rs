@@ -5,7 +5,7 @@
 
 use gpuhook_core::config::Config;
 use gpuhook_core::device::{Access, DeviceId, DeviceRule};
-use gpuhook_core::oci::{NewHook, RuntimeCall, Spec, SpecEdit, State, VERIFY};
+use gpuhook_core::oci::{RuntimeCall, Spec, SpecEdit, State, VERIFY};
 use gpuhook_core::plan::Plan;
 use gpuhook_core::request::{Arguments, Request};
 use libfuzzer_sys::fuzz_target;
@@ -16,8 +16,8 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = state.live_pid();
     }
     let rules = [DeviceRule { id: DeviceId::new(509, 0), access: Access::READ | Access::WRITE }];
-    let hooks = vec![NewHook::new("poststop", "/usr/bin/gpuhook", &[VERIFY.to_owned()], 1)];
-    let edit = SpecEdit { nodes: &[], rules: &rules, hooks };
+    let calls = [60, 10].map(|limit| (vec![VERIFY.to_owned()], limit));
+    let edit = SpecEdit::hooks("/usr/bin/gpuhook", calls).giving(&[], &rules);
     if let Ok(once) = edit.apply(bytes) {
         let clean = SpecEdit::default().apply(&once).expect("what was written can be read");
         assert_eq!(edit.apply(&once).ok().as_deref(), Some(&*once), "a second edit changes nothing");

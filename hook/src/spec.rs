@@ -4,7 +4,7 @@
 
 use gpuhook_core::config::Config;
 use gpuhook_core::facts::ContainerFacts;
-use gpuhook_core::oci::{NewHook, Spec, SpecEdit, VERIFY};
+use gpuhook_core::oci::{Spec, SpecEdit, VERIFY};
 use gpuhook_core::request::Request;
 use gpuhook_linux::nodes::Dev;
 use gpuhook_linux::{files, rootless, systemd};
@@ -60,11 +60,8 @@ pub(crate) fn edited(options: &Options, bytes: &[u8]) -> Result<Option<Vec<u8>>,
         }
     }
     let verify = [vec![VERIFY.to_owned()], options.repeated()].concat();
-    let edit = SpecEdit {
-        nodes: if nodes_are_ours(&spec) { &[] } else { plan.devices() },
-        rules: &plan.filter().rules,
-        hooks: hooks(verify, vec![VERIFY.to_owned()], time_limit(&setting))?,
-    };
+    let nodes = if nodes_are_ours(&spec) { &[] } else { plan.devices() };
+    let edit = hooks(verify, vec![VERIFY.to_owned()], time_limit(&setting))?.giving(nodes, &plan.filter().rules);
     Ok(Some(edit.apply(bytes)?))
 }
 
@@ -78,8 +75,7 @@ fn said_at_start(options: &Options, spec: &Spec, bytes: &[u8]) -> Result<Option<
     if spec.has_own_hook() {
         return Ok(None);
     }
-    let edit = SpecEdit { hooks: hooks(options.repeated(), Vec::new(), GRACE)?, ..SpecEdit::default() };
-    Ok(Some(edit.apply(bytes)?))
+    Ok(Some(hooks(options.repeated(), Vec::new(), GRACE)?.apply(bytes)?))
 }
 
 /// After how many seconds a runtime may kill a hook that verifies.
@@ -93,10 +89,7 @@ pub(crate) fn program() -> Result<String, Failure> {
     path.ok_or_else(|| Failure::problem("the path of this program is not known"))
 }
 
-fn hooks(at_start: Vec<String>, at_end: Vec<String>, time_limit: u64) -> Result<Vec<NewHook>, Failure> {
-    let program = program()?;
-    Ok(vec![
-        NewHook::new("createRuntime", &program, &at_start, time_limit),
-        NewHook::new("poststop", &program, &at_end, GRACE),
-    ])
+/// Our hooks, called with the words `at_start` and `at_end`.
+fn hooks<'a>(at_start: Vec<String>, at_end: Vec<String>, time_limit: u64) -> Result<SpecEdit<'a>, Failure> {
+    Ok(SpecEdit::hooks(&program()?, [(at_start, time_limit), (at_end, GRACE)]))
 }

@@ -11,16 +11,13 @@ use super::{OciError, Spec, parse, void};
 use crate::device::{Access, DeviceId, DeviceRule};
 use crate::plan::PlannedDevice;
 
-/// What a spec gets. Whatever an earlier edit put there goes first.
+/// What a spec gets. Whatever an earlier edit put there goes first; the default puts nothing in its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecEdit<'a> {
-    /// Nodes that the runtime is to make: none where the container has a user namespace, since a runtime would bind
-    /// the host's nodes then, whatever their numbers are.
-    pub nodes: &'a [PlannedDevice],
-    /// Rules for the device filter.
-    pub rules: &'a [DeviceRule],
-    /// Hooks of ours.
-    pub hooks: Vec<NewHook>,
+    nodes: &'a [PlannedDevice],
+    rules: &'a [DeviceRule],
+    /// None, or one at each of [`STAGES`]: rules without the hook that names them could not be told from foreign ones.
+    hooks: Vec<NewHook>,
 }
 
 /// A hook as it is written into a spec.
@@ -81,7 +78,20 @@ const STAGES: [&str; 2] = [START, "poststop"];
 /// What marks the hook that an edit registers, apart from one that a person wrote down.
 pub const VERIFY: &str = "--verify";
 
-impl SpecEdit<'_> {
+impl<'a> SpecEdit<'a> {
+    /// The hooks alone: what `program` is called with at the start and at the end, and after how many seconds the
+    /// runtime kills it.
+    pub fn hooks(program: &str, calls: [(Vec<String>, u64); 2]) -> Self {
+        let hook = |(stage, (words, limit)): (_, (Vec<String>, u64))| NewHook::new(stage, program, &words, limit);
+        Self { hooks: STAGES.into_iter().zip(calls).map(hook).collect(), ..Self::default() }
+    }
+
+    /// The same, with `rules` for the device filter and `nodes` that the runtime is to make: none where the container has
+    /// a user namespace, since a runtime would bind the host's nodes then, whatever their numbers are.
+    pub fn giving(self, nodes: &'a [PlannedDevice], rules: &'a [DeviceRule]) -> Self {
+        Self { nodes, rules, ..self }
+    }
+
     /// The spec in `bytes` with this in it. The same edit of the result changes nothing.
     ///
     /// # Errors
@@ -257,11 +267,8 @@ mod tests {
         let nodes =
             [device("/dev/nvidiactl", DeviceId::new(195, 255)), device("/dev/nvidia-uvm", DeviceId::new(major, 0))];
         let rules = nodes.each_ref().map(|node| DeviceRule { id: node.id, access: node.access });
-        let hooks = vec![
-            NewHook::new("createRuntime", "/usr/bin/gpuhook", &[VERIFY.to_owned()], 60),
-            NewHook::new("poststop", "/usr/bin/gpuhook", &[VERIFY.to_owned()], 10),
-        ];
-        let edit = SpecEdit { nodes: &nodes, rules: &rules, hooks };
+        let calls = [60, 10].map(|limit| (vec![VERIFY.to_owned()], limit));
+        let edit = SpecEdit::hooks("/usr/bin/gpuhook", calls).giving(&nodes, &rules);
         let bytes = edit.apply(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
         String::from_utf8(bytes).expect("UTF-8")
     }
